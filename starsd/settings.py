@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -27,6 +27,7 @@ class ServiceSettings(_Settings):
     """What every service has."""
 
     id: str = Field("", description="Pod id in the registry; empty draws one (the pod name, say).")
+    boot: str = Field("", description="Incarnation of this pod; empty draws one at start.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="HTTP port; 0 takes a free one.")
     metrics_port: int = Field(
@@ -159,7 +160,15 @@ class GatewaySettings(ServiceSettings, BusSettings):
     probe_interval_s: float = Field(
         0.5, gt=0, description="Seconds between HTTP probes of a target (and of a tripped hub)."
     )
-    connect_timeout_s: float = Field(2.0, gt=0, description="Longest wait for a connection.")
+    connect_timeout_s: float = Field(
+        2.0, gt=0, description="Longest wait for a connection to a target, and for a probe."
+    )
+    target_lost_s: float = Field(
+        10.0,
+        gt=0,
+        description="A target without a good probe for this long loses its requests: moved if "
+        "nothing was delivered, ended with an error if something was.",
+    )
     request_timeout_s: float = Field(
         600.0, gt=0, description="Longest life of a request, queueing included."
     )
@@ -175,6 +184,9 @@ class UpSettings(_Settings):
     """``starsd up``: the whole star on one machine."""
 
     targets_count: int = Field(2, ge=1, le=64, description="Targets to start.")
+    ready_timeout_s: float = Field(
+        300.0, gt=0, description="Longest wait for the star to serve, model download included."
+    )
 
 
 SERVICES: tuple[type[_Settings], ...] = (
@@ -192,7 +204,7 @@ def known_variables() -> frozenset[str]:
     return frozenset(PREFIX + name.upper() for cls in SERVICES for name in cls.model_fields)
 
 
-def load(cls: type[S], **overrides: object) -> S:
+def load(cls: type[S], **overrides: Any) -> S:
     """Settings of one service from the environment; ``overrides`` come from the command line.
 
     Raises:

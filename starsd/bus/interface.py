@@ -90,11 +90,12 @@ class HubBus(Protocol):
     @property
     def connected(self) -> bool: ...
 
-    def receive(self, timeout_s: float, *, want_first: bool) -> list[Job | BadJob]:
+    def receive(self, timeout_s: float, *, want_first: int) -> list[Job | BadJob]:
         """Jobs that have arrived; waits up to ``timeout_s`` for the first (0: does not wait).
 
-        ``want_first`` says whether Q_in should be read (a slot is free). A read already posted
-        with Q_in in it may still deliver one; the hub then refuses with ``retry_after_ms``.
+        ``want_first`` is how many first jobs to take from Q_in at most: the free slots. (True is
+        one, False none.) A read already posted with Q_in in it may still deliver one when it has
+        become 0; the hub then refuses with ``retry_after_ms``.
         """
 
     def reply(self, reply_key: str, message: ToTarget) -> None:

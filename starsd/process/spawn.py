@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
@@ -16,6 +18,9 @@ from starsd.errors import ConfigError
 Settings = TypeVar("Settings")
 
 STOP_GRACE_S = 5.0
+HEAP_KEPT_BYTES = 100_000_000
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""From glibc's malloc.h."""
 
 
 class LoopProcess:
@@ -66,8 +71,20 @@ def _run(
     # Ctrl-C goes to the whole process group; the front alone decides when the loop ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pin(cores)
+    keep_heap()
     with contextlib.closing(sock):
         main(settings, sock)
+
+
+def keep_heap() -> None:
+    """Let glibc keep freed memory up to 100 MB instead of handing it back to the kernel.
+
+    Steps allocate and free the same few hundred KB again and again; the page faults alone made
+    sampling over 49,152 logits more than twice as slow.
+    """
+    if sys.platform == "linux" and (libc := ctypes.CDLL(None)) and hasattr(libc, "mallopt"):
+        libc.mallopt(M_TRIM_THRESHOLD, HEAP_KEPT_BYTES)
+        libc.mallopt(M_MMAP_THRESHOLD, HEAP_KEPT_BYTES)
 
 
 def pin(cores: str) -> None:

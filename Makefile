@@ -1,0 +1,42 @@
+# make setup   .venv with everything pinned (Python 3.11 to 3.13 and make; no compiler)
+# make run     the whole star in the foreground; options: make run ARGS="--targets 3 --port 8080"
+# make test    lint, types, import contracts, dependencies, all tests
+# make lint, make format, make docs (docs/settings.md), make constraints (after an upgrade)
+
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup
+ARGS ?=
+PYTEST_ARGS ?=
+
+.PHONY: setup run test lint format docs constraints
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt scripts/make-venv
+	scripts/make-venv $(VENV)
+	touch $@
+
+run: $(STAMP)
+	exec $(BIN)/starsd up $(ARGS)
+
+test: lint
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/deptry .
+
+format: $(STAMP)
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+docs: $(STAMP)
+	$(BIN)/starsd settings --markdown > docs/settings.md
+
+constraints: $(STAMP)
+	scripts/freeze $(VENV)

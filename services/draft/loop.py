@@ -1,0 +1,69 @@
+"""The hub loop's process: builds drafter, offer and bus from the settings, then runs."""
+
+from __future__ import annotations
+
+import socket
+
+import structlog
+
+from services.draft.step import Hub
+from starsd.bus.hub import RedisHubBus
+from starsd.drafters.lm import LmDrafter
+from starsd.engine.interface import Runner
+from starsd.engine.loading import load_drafter_runner, load_model
+from starsd.errors import ConfigError, StarsdError
+from starsd.log import configure_logging
+from starsd.process.channel import LoopChannel
+from starsd.protocol.frames import Failed, Started, ToLoop
+from starsd.protocol.keys import Keys
+from starsd.protocol.messages import Limits
+from starsd.protocol.pods import DrafterKind, Offer
+from starsd.settings import DraftSettings
+
+log = structlog.get_logger()
+
+
+def run_hub_loop(settings: DraftSettings, sock: socket.socket) -> None:
+    """Load the draft model, report Started (or Failed), and draft until told to stop."""
+    configure_logging("draft-loop", settings.log_level, as_json=settings.log_json)
+    channel: LoopChannel[ToLoop] = LoopChannel(sock, ToLoop)
+    try:
+        hub = build(settings, channel)
+    except StarsdError as error:
+        channel.send(Failed(id=None, error=error.body()))
+        return
+    hub.run()
+
+
+def build(settings: DraftSettings, channel: LoopChannel[ToLoop]) -> Hub:
+    """Raises StarsdError when the model cannot be loaded or there is no Redis to serve on."""
+    if not settings.redis_url:
+        raise ConfigError("STARSD_REDIS_URL='': a hub needs Redis, like redis://host:6379")
+    runner = load_drafter_runner(settings)
+    offer = make_offer(settings, runner, load_model(settings).tokenizer().fingerprint)
+    bus = RedisHubBus(
+        settings.redis_url, Keys(settings.namespace), settings.id, settings.boot, offer.digest
+    )
+    channel.send(
+        Started(
+            max_length=runner.max_length,
+            capacity=runner.slots,
+            fingerprint=runner.fingerprint,
+            facts_line=f"{settings.draft} draft of {settings.model} {settings.dtype} on "
+            f"{settings.device}, {runner.slots} slots of {runner.max_length}",
+            offer=offer,
+        )
+    )
+    return Hub(LmDrafter(runner, settings), offer, bus, channel, settings)
+
+
+def make_offer(settings: DraftSettings, runner: Runner, tokenizer: str) -> Offer:
+    return Offer(
+        kind=DrafterKind.LM,
+        model=f"{settings.model}/{settings.draft}",
+        revision=runner.revision,
+        tokenizer=tokenizer,
+        vocab_size=runner.vocab_size,
+        max_length=runner.max_length,
+        limits=Limits(max_depth=settings.max_depth, max_length=runner.max_length),
+    )

@@ -1,0 +1,65 @@
+"""Judging a hub's reply to one sequence. Whatever is out of place is nothing but uncounted help:
+a reply can only ever become ``sequence.proposal``, which verification checks token by token."""
+
+from __future__ import annotations
+
+from services.target.sequence import Sequence
+from starsd.errors import ProtocolError
+from starsd.protocol.messages import Proposal, Status
+from starsd.protocol.tokens import prefix_digest, unpack_tokens
+
+
+def belongs(proposal: Proposal, sequence: Sequence) -> bool:
+    """Whether it answers a job this sequence remembers sending, to the hub it is with."""
+    star = sequence.star
+    return (
+        proposal.epoch == star.epoch
+        and proposal.round in star.sent
+        and star.hub in (None, proposal.hub)
+    )
+
+
+def learn(proposal: Proposal, sequence: Sequence) -> None:
+    """Believe what the hub holds only as far as its digest proves it."""
+    star, have = sequence.star, proposal.have
+    prefix = sequence.tokens[: have.length]
+    proved = len(prefix) == have.length and have.digest == prefix_digest(prefix)
+    length = have.length if proved else 0
+    # Replies may overtake each other: an ok one never takes back what another proved.
+    star.have = max(star.have, length) if proposal.status is Status.OK else length
+    star.max_depth = proposal.max_depth
+
+
+def settle(proposal: Proposal, sequence: Sequence, miss: str) -> None:
+    """The round is over, if it is still the current one."""
+    if proposal.round == sequence.star.round:
+        sequence.star.settle(miss)
+
+
+def take(proposal: Proposal, sequence: Sequence, vocab_size: int) -> bool:
+    """Use what is proposed beyond the tokens emitted since the job left (the reply may be late).
+
+    Returns False if the tokens break the contract of the job.
+    """
+    sent = sequence.star.sent[proposal.round]
+    drafted = _chain(proposal, sent.depth, vocab_size)
+    if drafted is None:
+        settle(proposal, sequence, "bad")
+        return False
+    settle(proposal, sequence, "" if drafted else "empty")
+    emitted = sequence.tokens[sent.length :]
+    usable = drafted[len(emitted) :][: max(0, sequence.room - 1)]
+    if drafted[: len(emitted)] == emitted and len(usable) > len(sequence.proposal):
+        sequence.proposal = usable
+    return True
+
+
+def _chain(proposal: Proposal, depth: int, vocab_size: int) -> list[int] | None:
+    """The proposed tokens, or None: too many, not ids of ours, or not a chain."""
+    try:
+        tokens = unpack_tokens(proposal.tokens)
+    except ProtocolError:
+        return None
+    known = all(token < vocab_size for token in tokens)
+    chain = proposal.parents in (None, list(range(-1, len(tokens) - 1)))
+    return tokens if known and chain and len(tokens) <= depth else None

@@ -1,0 +1,40 @@
+"""What the CLI prints: children's log lines with names and colours, and our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+OURS = "star"
+COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_magenta")
+
+
+class LogView:
+    """Lines to stderr, each led by the coloured name of who said it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._width = max(map(len, (*names, OURS)))
+        self._styles = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+
+    def show(self, name: str, line: str) -> None:
+        lead = (f"{name:<{self._width}} | ", self._styles.get(name, "bold"))
+        # Text, not markup: a log line may contain brackets.
+        self._console.print(Text.assemble(lead, Text.from_ansi(line)), soft_wrap=True)
+
+    def say(self, line: str) -> None:
+        """A line of our own."""
+        self.show(OURS, line)
+
+    def ready(self, name: str, seconds: float) -> None:
+        self.say(f"{name} is ready after {seconds:.1f} s")
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Say why on stderr, and end with ``code``."""
+    Console(stderr=True, highlight=False).print(Text(f"starsd: {message}", "red"), soft_wrap=True)
+    raise typer.Exit(code)

@@ -1,0 +1,149 @@
+"""What ``starsd up`` starts: which processes, with which environment, on which cores. Pure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from starsd.cli.supervisor import Child
+from starsd.settings import PREFIX
+
+NO_DRAFT = "none"
+LOCAL = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was asked for, defaults filled in. ``environment`` is the user's, untouched.
+
+    ``star`` tells the pods of this star from those of others on the same Redis.
+    """
+
+    star: str
+    targets: int
+    draft: str
+    depth: int
+    host: str
+    port: int
+    metrics_port: int
+    redis_url: str
+    threads: int
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Services to start, where the gateway listens, and each service's readiness URL by name."""
+
+    children: tuple[Child, ...]
+    url: str
+    ready_urls: Mapping[str, str]
+
+
+def ports_needed(targets: int, draft: str) -> int:
+    """Free ports that ``make_plan`` takes: two for each target and for the draft."""
+    return 2 * (targets + (draft != NO_DRAFT))
+
+
+def make_plan(wish: Wish, cores: Sequence[int], free_ports: Sequence[int]) -> Plan:
+    """Gateway, draft (unless ``none``) and targets on one machine.
+
+    Only the gateway listens on the user's host; the others are its business alone. ``cores`` are
+    those this machine lets us use.
+    """
+    ports = iter(free_ports)
+    hub_cores, target_cores = share_cores(wish, cores)
+    targets = [_target(wish, i, ports, target_cores[i]) for i in range(wish.targets)]
+    drafts = [] if wish.draft == NO_DRAFT else [_draft(wish, ports, hub_cores)]
+    gateway = _gateway(wish, targets)
+    pods = [gateway, *drafts, *targets]
+    return Plan(
+        children=tuple(_service(wish, pod) for pod in pods),
+        url=_http(gateway.host, gateway.port),
+        ready_urls={pod.name: f"{_http(pod.host, pod.metrics_port)}/health/ready" for pod in pods},
+    )
+
+
+@dataclass(frozen=True)
+class _Pod:
+    name: str
+    service: str
+    host: str
+    port: int
+    metrics_port: int
+    settings: Mapping[str, str]
+
+
+def _target(wish: Wish, index: int, ports: Iterator[int], cores: str) -> _Pod:
+    settings = {"CORES": cores, **wait_budget(wish)}
+    return _Pod(f"target-{index + 1}", "target", LOCAL, next(ports), next(ports), settings)
+
+
+def _draft(wish: Wish, ports: Iterator[int], cores: str) -> _Pod:
+    settings = {"CORES": cores, "DRAFT": wish.draft}
+    return _Pod("draft", "draft", LOCAL, next(ports), next(ports), settings)
+
+
+def _gateway(wish: Wish, targets: Sequence[_Pod]) -> _Pod:
+    settings = {"TARGETS": json.dumps([_http(pod.host, pod.port) for pod in targets])}
+    return _Pod("gateway", "gateway", wish.host, wish.port, wish.metrics_port, settings)
+
+
+def _service(wish: Wish, pod: _Pod) -> Child:
+    settings = {
+        **pod.settings,
+        "ID": f"{wish.star}-{pod.name}",
+        "BOOT": "",  # every life draws its own
+        "HOST": pod.host,
+        "PORT": str(pod.port),
+        "METRICS_PORT": str(pod.metrics_port),
+        "REDIS_URL": wish.redis_url,
+    }
+    ours = {PREFIX + name: value for name, value in settings.items()}
+    return Child(
+        name=pod.name,
+        command=(sys.executable, "-m", f"services.{pod.service}"),
+        env={**wish.environment, **ours},
+    )
+
+
+def wait_budget(wish: Wish) -> Mapping[str, str]:
+    """How long targets wait for a proposal, where the default of one plain step cannot do.
+
+    A draft made of the target's own weights (self, noisy:S, layers:N) costs up to a plain step per
+    drafted token, so with the default nearly every proposal would be late: the path would be real
+    and never taken. Three times depth + 1 leaves room for the targets to queue for the hub. A
+    draft that is a model of its own is meant to be fast and keeps the default; so does the user's
+    own ``STARSD_WAIT_BUDGET``.
+    """
+    own_weights = wish.draft == "self" or wish.draft.startswith(("noisy:", "layers:"))
+    if not own_weights or (PREFIX + "WAIT_BUDGET") in wish.environment:
+        return {}
+    return {"WAIT_BUDGET": str(3 * (wish.depth + 1))}
+
+
+def share_cores(wish: Wish, cores: Sequence[int]) -> tuple[str, list[str]]:
+    """Cores of the hub, and of each target, as ``STARSD_CORES`` takes them.
+
+    A process gets ``STARSD_THREADS`` cores. The hub has the first ones for itself and the targets
+    share the others in turn; without a hub they share all. Where there is no room for two
+    processes side by side, nobody is pinned. The user's own ``STARSD_CORES`` holds for all.
+    """
+    whole = len(cores) - len(cores) % wish.threads
+    groups = [_listed(cores[i : i + wish.threads]) for i in range(0, whole, wish.threads)]
+    if (PREFIX + "CORES") in wish.environment or len(groups) < 2:
+        same = wish.environment.get(PREFIX + "CORES", "")
+        return same, [same] * wish.targets
+    rest = groups if wish.draft == NO_DRAFT else groups[1:]
+    return groups[0], [rest[i % len(rest)] for i in range(wish.targets)]
+
+
+def _listed(cores: Sequence[int]) -> str:
+    return ",".join(map(str, cores))
+
+
+def _http(host: str, port: int) -> str:
+    reachable = LOCAL if host in ("0.0.0.0", "::", "") else host
+    return f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"

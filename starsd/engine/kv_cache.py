@@ -1,0 +1,70 @@
+"""Keys and values of every slot and layer, in memory taken once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BLOCK = 64
+"""Slots are a whole number of key blocks long."""
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """``keys [slots, kv_heads, length, head_dim]``, ``values`` likewise."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class KvCache:
+    """One ``LayerCache`` per layer, shaped by the first write to it (the runner's warm-up).
+
+    Positions past a sequence's length hold whatever was there, zeros at first: the mask hides
+    them, as long as they are finite.
+    """
+
+    def __init__(self, slots: int, max_length: int) -> None:
+        self.slots = slots
+        self.length = -(-max_length // BLOCK) * BLOCK
+        self._layers: dict[int, LayerCache] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self._layers.values())
+
+    def write(
+        self, index: int, keys: Tensor, values: Tensor, slots: Tensor, places: Tensor
+    ) -> LayerCache:
+        """Store ``keys, values [kv_heads, n, head_dim]`` at ``slots, places [n]``; the layer."""
+        layer = self._layers.get(index)
+        if layer is None:
+            layer = self._layers[index] = LayerCache(self._zeros(keys), self._zeros(values))
+        layer.keys[slots, :, places] = keys.transpose(0, 1)
+        layer.values[slots, :, places] = values.transpose(0, 1)
+        return layer
+
+    def compact(self, slot: int, start: int, path: Sequence[int]) -> None:
+        """Move what lies at ``start + path[i]`` to ``start + i`` (an accepted tree path)."""
+        if list(path) == list(range(len(path))):
+            return
+        end = start + len(path)
+        for layer in self._layers.values():
+            source = torch.tensor([start + step for step in path], device=layer.keys.device)
+            layer.keys[slot, :, start:end] = layer.keys[slot].index_select(1, source)
+            layer.values[slot, :, start:end] = layer.values[slot].index_select(1, source)
+
+    def clear(self, slot: int) -> None:
+        """Zero a slot: what a sequence that overflowed leaves behind would survive any mask."""
+        for layer in self._layers.values():
+            layer.keys[slot].zero_()
+            layer.values[slot].zero_()
+
+    def _zeros(self, like: Tensor) -> Tensor:
+        heads, _, head_dim = like.shape
+        return torch.zeros(
+            (self.slots, heads, self.length, head_dim), dtype=like.dtype, device=like.device
+        )

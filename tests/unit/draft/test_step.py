@@ -1,0 +1,284 @@
+"""The hub, message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from starsd.bus.interface import BadJob
+from starsd.protocol.messages import Have, Refused, Status, Welcome
+from starsd.protocol.tokens import EMPTY_DIGEST, prefix_digest, unpack_tokens
+from tests.unit.draft.recording import VOCAB, Desktop, make_close, make_hello, make_job
+
+
+@pytest.fixture
+def desk() -> Iterator[Desktop]:
+    desktop = Desktop()
+    desktop.send(make_hello())
+    desktop.run()
+    yield desktop
+    desktop.close()
+
+
+@pytest.fixture
+def make_desk() -> Iterator[Any]:
+    made: list[Desktop] = []
+
+    def make(**settings: Any) -> Desktop:
+        desktop = Desktop(**settings)
+        desktop.send(make_hello())
+        desktop.run()
+        made.append(desktop)
+        return desktop
+
+    yield make
+    for desktop in made:
+        desktop.close()
+
+
+# -- greeting ------------------------------------------------------------------------------------
+
+
+def test_hello_is_welcomed_with_limits(desk: Desktop) -> None:
+    desk.send(make_hello("other:b"))
+    (answer,) = desk.run()
+    assert isinstance(answer, Welcome)
+    assert (answer.session, answer.hub, answer.limits.max_depth) == ("other:b", "hub", 8)
+
+
+def test_other_tokenizer_is_refused_with_the_reason(desk: Desktop) -> None:
+    desk.send(make_hello("other:b", tokenizer="strange"))
+    (answer,) = desk.run()
+    assert isinstance(answer, Refused)
+    assert "strange" in answer.reason
+    assert "tok" in answer.reason
+
+
+def test_sessions_are_bounded(make_desk: Any) -> None:
+    desk = make_desk(max_sessions=1)
+    desk.ask(make_job([1, 2]))
+    desk.send(make_hello("second:b"))
+    (answer,) = desk.run()
+    assert isinstance(answer, Refused)
+    desk.ask(make_close())
+    desk.send(make_hello("second:b"))
+    (answer,) = desk.run()
+    assert isinstance(answer, Welcome)
+
+
+# -- jobs ----------------------------------------------------------------------------------------
+
+
+def test_drafts_the_depth_asked_for(desk: Desktop) -> None:
+    (reply,) = desk.ask(make_job([10, 11, 12], depth=3))
+    assert reply.status is Status.OK
+    assert unpack_tokens(reply.tokens) == [3, 4, 5]
+    assert reply.have == Have(3, prefix_digest([10, 11, 12]))
+    assert desk.bus.acknowledged[-1] == "2-0"
+
+
+def test_depth_is_capped_by_setting_and_by_room(make_desk: Any) -> None:
+    desk = make_desk(max_depth=2)
+    (reply,) = desk.ask(make_job([1], depth=8))
+    assert len(unpack_tokens(reply.tokens)) == 2
+    (reply,) = desk.ask(make_job([1] * 63, seq="long", depth=8))
+    assert len(unpack_tokens(reply.tokens)) == 1
+
+
+def test_prefix_job_is_answered_at_once_and_computed_later(desk: Desktop) -> None:
+    desk.send(make_job([1] * 20, depth=0))
+    desk.hub.step()
+    assert len(desk.bus.replies) == 1
+    desk.run()
+    assert len(desk.drafter.batches) == 5
+
+
+def test_next_round_keeps_what_agrees(desk: Desktop) -> None:
+    desk.ask(make_job([1, 2, 3], depth=4))
+    desk.drafter.batches.clear()
+    (reply,) = desk.ask(make_job([3, 4, 77], [1, 2, 3], round=1, depth=2))
+    assert unpack_tokens(reply.tokens) == [6, 7]
+    assert len(desk.drafter.batches) == 2
+
+
+def test_unknown_session_must_greet(desk: Desktop) -> None:
+    (reply,) = desk.ask(make_job([1], session="stranger:b", reply_key="out:stranger:b"))
+    assert reply.status is Status.NEED_HELLO
+    assert desk.bus.acknowledged[-1] == "2-0"
+
+
+def test_unknown_sequence_with_a_base_needs_its_prefix(desk: Desktop) -> None:
+    (reply,) = desk.ask(make_job([3], [1, 2]))
+    assert reply.status is Status.NEED_PREFIX
+    assert reply.have == Have(0, EMPTY_DIGEST)
+
+
+def test_wrong_digest_is_told_what_is_held(desk: Desktop) -> None:
+    desk.ask(make_job([1, 2, 3]))
+    (reply,) = desk.ask(make_job([4], [1, 9, 3], round=1))
+    assert reply.status is Status.NEED_PREFIX
+    assert reply.have == Have(3, prefix_digest([1, 2, 3]))
+    (reply,) = desk.ask(make_job([4], [1, 2, 3], round=1, attempt=1))
+    assert reply.status is Status.OK
+
+
+def test_base_beyond_what_is_held_needs_prefix(desk: Desktop) -> None:
+    desk.ask(make_job([1, 2, 3]))
+    (reply,) = desk.ask(make_job([5], [1, 2, 3, 4], round=1))
+    assert reply.status is Status.NEED_PREFIX
+
+
+def test_expired_job_keeps_its_prefix_and_drafts_nothing(desk: Desktop) -> None:
+    (reply,) = desk.ask(make_job([1, 2, 3]), age_s=5.0)
+    assert reply.status is Status.EXPIRED
+    assert reply.tokens == b""
+    assert reply.have.length == 3
+    (reply,) = desk.ask(make_job([4], [1, 2, 3], round=1))
+    assert reply.status is Status.OK
+
+
+@pytest.mark.parametrize(
+    "job",
+    [make_job([VOCAB]), msgspec.structs.replace(make_job([1]), tokens=b"12345"), make_job([])],
+    ids=["vocabulary", "no u32", "empty"],
+)
+def test_job_out_of_contract_is_bad(desk: Desktop, job: Any) -> None:
+    (reply,) = desk.ask(job)
+    assert reply.status is Status.BAD
+    assert desk.bus.acknowledged[-1] == "2-0"
+
+
+def test_prefix_longer_than_a_slot_is_refused(desk: Desktop) -> None:
+    (reply,) = desk.ask(make_job([1] * 65))
+    assert reply.status is Status.REFUSED
+    assert reply.max_depth == 0
+    assert reply.retry_after_ms > 0
+
+
+# -- idempotence ---------------------------------------------------------------------------------
+
+
+def test_duplicate_of_a_finished_round_gets_the_same_reply(desk: Desktop) -> None:
+    job = make_job([1, 2, 3])
+    (first,) = desk.ask(job)
+    computed = len(desk.drafter.batches)
+    (second,) = desk.ask(job)
+    assert second == first
+    assert len(desk.drafter.batches) == computed
+
+
+def test_duplicate_of_a_round_in_progress_is_acknowledged_only(desk: Desktop) -> None:
+    job = make_job([1, 2, 3])
+    desk.send(job)
+    desk.hub.step()
+    (reply,) = desk.ask(job)
+    assert reply.status is Status.OK
+    assert desk.bus.acknowledged == ["1-0", "3-0", "2-0"]
+
+
+def test_older_round_is_acknowledged_without_reply(desk: Desktop) -> None:
+    desk.ask(make_job([1, 2], round=5))
+    assert desk.ask(make_job([1], round=4)) == []
+    assert desk.bus.acknowledged[-1] == "3-0"
+
+
+def test_newer_round_supersedes_one_in_progress(desk: Desktop) -> None:
+    desk.send(make_job([1, 2, 3]))
+    desk.hub.step()
+    (reply,) = desk.ask(make_job([9], [1, 2, 3], round=1, depth=2))
+    assert reply.round == 1
+    assert sorted(desk.bus.acknowledged) == ["1-0", "2-0", "3-0"]
+
+
+def test_newer_epoch_starts_over(desk: Desktop) -> None:
+    desk.ask(make_job([1, 2, 3], round=7))
+    (reply,) = desk.ask(make_job([1, 2, 3, 4], epoch=1, round=0))
+    assert (reply.status, reply.epoch) == (Status.OK, 1)
+
+
+# -- batching and slots --------------------------------------------------------------------------
+
+
+def test_all_waiting_jobs_share_each_step(desk: Desktop) -> None:
+    desk.ask(make_job([1], seq="a", depth=3), make_job([1], seq="b", depth=3))
+    assert desk.drafter.batches == [[0, 1], [0, 1], [0, 1]]
+
+
+def test_newcomer_joins_at_the_next_token(desk: Desktop) -> None:
+    desk.send(make_job([1], seq="a", depth=4))
+    desk.hub.step()
+    desk.ask(make_job([1], seq="b", depth=2))
+    assert [sorted(batch) for batch in desk.drafter.batches] == [[0], [0, 1], [0, 1], [0]]
+
+
+def test_tokens_go_before_prefixes_and_the_longest_unserved_first(desk: Desktop) -> None:
+    desk.send(make_job([1] * 30, seq="long", depth=0))
+    desk.hub.step()
+    desk.send(make_job([1], seq="short", depth=1))
+    desk.hub.step()
+    assert desk.drafter.batches[-1] == [1, 0]
+
+
+def test_no_room_is_refused_and_first_jobs_are_left_to_others(desk: Desktop) -> None:
+    desk.ask(make_job([1], seq="a"), make_job([1], seq="b"))
+    (reply,) = desk.ask(make_job([1], seq="c"))
+    assert (reply.status, reply.retry_after_ms) == (Status.REFUSED, 200)
+    assert desk.bus.wanted_first[-1] == 0
+
+
+def test_idle_sequence_makes_room_after_a_while(desk: Desktop) -> None:
+    desk.ask(make_job([1], seq="a"), make_job([1], seq="b"))
+    desk.clock.now = 2.5
+    desk.ask(make_job([2], [1], seq="b", round=1))
+    (reply,) = desk.ask(make_job([1], seq="c"))
+    assert reply.status is Status.OK
+    (reply,) = desk.ask(make_job([2], [1], seq="a", round=1))
+    assert reply.status is Status.NEED_PREFIX
+
+
+def test_sequence_being_served_is_never_evicted(make_desk: Any) -> None:
+    desk = make_desk(slots=1, evict_idle_s=0.0)
+    desk.send(make_job([1], seq="a", depth=4))
+    desk.hub.step()
+    desk.clock.now = 10.0
+    replies = desk.ask(make_job([1], seq="b"))
+    assert [(reply.seq, reply.status) for reply in replies] == [
+        ("b", Status.REFUSED),
+        ("a", Status.OK),
+    ]
+
+
+def test_close_frees_the_slot(desk: Desktop) -> None:
+    desk.ask(make_job([1], seq="a"), make_job([1], seq="b"), make_close(seq="a"))
+    (reply,) = desk.ask(make_job([1], seq="c"))
+    assert reply.status is Status.OK
+
+
+def test_closing_a_session_frees_all_of_it(desk: Desktop) -> None:
+    desk.ask(make_job([1], seq="a"), make_job([1], seq="b"), make_close(seq=None))
+    (reply,) = desk.ask(make_job([1], seq="c"))
+    assert reply.status is Status.NEED_HELLO
+    assert desk.bus.wanted_first[-1] == 2
+
+
+def test_session_whose_reply_stream_is_gone_is_forgotten(desk: Desktop) -> None:
+    desk.bus.gone = ["out:t:b"]
+    desk.ask(make_job([1]))
+    (reply,) = desk.ask(make_job([2], [1], round=1))
+    assert reply.status is Status.NEED_HELLO
+
+
+def test_proposals_stay_inside_the_targets_vocabulary(desk: Desktop) -> None:
+    desk.send(make_hello("small:b", vocab=10))
+    desk.ask(make_job([1], session="small:b", reply_key="out:small:b"))
+    (_, sequence), *_ = desk.hub._sessions.sequences()
+    assert sequence.draft.vocab_limit == 10
+
+
+def test_bad_entries_are_counted_and_skipped(desk: Desktop) -> None:
+    desk.bus.arriving.append(BadJob("garbage"))
+    (reply,) = desk.ask(make_job([1]))
+    assert reply.status is Status.OK

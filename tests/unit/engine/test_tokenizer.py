@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from starsd.engine.tokenizer import HfTokenizer
+from starsd.errors import ConfigError, RequestError
+from tests.tiny import make_tokenizer
+
+HELLO = [{"role": "user", "content": "the star, please 😀"}]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> HfTokenizer:
+    return HfTokenizer(tiny_model)
+
+
+def ids(tokenizer: HfTokenizer, text: str) -> list[int]:
+    found: list[int] = tokenizer._backend.encode(text).ids
+    return found
+
+
+def test_chat_template(tokenizer: HfTokenizer) -> None:
+    tokens = tokenizer.encode_chat(HELLO)
+    text = tokenizer._backend.decode(tokens, skip_special_tokens=False)
+    assert text == "<|im_start|>user\nthe star, please 😀<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    "messages", [[{"role": "wizard", "content": "x"}], [{"content": "no role"}]]
+)
+def test_template_refusal_is_the_clients_error(
+    tokenizer: HfTokenizer, messages: list[dict[str, str]]
+) -> None:
+    with pytest.raises(RequestError) as error:
+        tokenizer.encode_chat(messages)
+    assert error.value.param == "messages"
+
+
+def test_no_template(tmp_path: Path) -> None:
+    plain = make_tokenizer()
+    plain.chat_template = None
+    plain.save_pretrained(tmp_path)
+    with pytest.raises(RequestError, match="template"):
+        HfTokenizer(tmp_path).encode_chat(HELLO)
+
+
+def test_sizes_and_ends(tokenizer: HfTokenizer, tiny_model: Path, tmp_path: Path) -> None:
+    assert tokenizer.vocab_size == 320
+    assert tokenizer.eos_ids == (1,)
+    folder = shutil.copytree(tiny_model, tmp_path / "more")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 9]}))
+    assert HfTokenizer(folder).eos_ids == (1, 9)
+
+
+def test_emoji_is_held_until_whole(tokenizer: HfTokenizer) -> None:
+    tokens = ids(tokenizer, "😀")
+    assert len(tokens) > 1
+    stream = tokenizer.text_stream()
+    pieces = [stream.push(token) for token in tokens]
+    assert pieces == [""] * (len(tokens) - 1) + ["😀"]
+    assert stream.flush() == ""
+
+
+def test_incomplete_tail_is_flushed_once(tokenizer: HfTokenizer) -> None:
+    stream = tokenizer.text_stream()
+    text = "".join(stream.push(token) for token in ids(tokenizer, "a😀")[:-1])
+    assert text == "a"
+    assert set(stream.flush()) == {"�"}
+    assert stream.flush() == ""
+
+
+def test_special_tokens_vanish(tokenizer: HfTokenizer) -> None:
+    stream = tokenizer.text_stream()
+    assert stream.push(1) == ""
+    assert "".join(stream.push(token) for token in ids(tokenizer, "star")) == "star"
+
+
+@given(text=st.text(max_size=40))
+def test_any_text_streams_unchanged(tokenizer: HfTokenizer, text: str) -> None:
+    stream = tokenizer.text_stream()
+    found = "".join(stream.push(token) for token in ids(tokenizer, text)) + stream.flush()
+    assert found == tokenizer._backend.decode(ids(tokenizer, text))
+
+
+@given(tokens=st.lists(st.integers(0, 319), max_size=60))
+def test_any_tokens_stream_as_they_decode(tokenizer: HfTokenizer, tokens: list[int]) -> None:
+    """Also invalid UTF-8: what was released stays a prefix of the whole."""
+    stream = tokenizer.text_stream()
+    found = "".join(stream.push(token) for token in tokens) + stream.flush()
+    assert found == tokenizer._backend.decode(tokens, skip_special_tokens=True)
+
+
+def test_fingerprint(tokenizer: HfTokenizer, tiny_model: Path, tmp_path: Path) -> None:
+    assert len(tokenizer.fingerprint) == 16
+    folder = shutil.copytree(tiny_model, tmp_path / "copy")
+    file = folder / "tokenizer.json"
+    state = json.loads(file.read_text())
+    file.write_text(json.dumps(state, sort_keys=True, indent=7))
+    assert HfTokenizer(folder).fingerprint == tokenizer.fingerprint
+    a, b = list(state["model"]["vocab"])[50:52]
+    vocab = state["model"]["vocab"]
+    vocab[a], vocab[b] = vocab[b], vocab[a]
+    file.write_text(json.dumps(state))
+    assert HfTokenizer(folder).fingerprint != tokenizer.fingerprint
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tokenizer\.json"):
+        HfTokenizer(tmp_path)
+
+
+def test_no_torch(tiny_model: Path) -> None:
+    """The front loads model and tokenizer without torch."""
+    code = (
+        "import sys; from starsd.engine.loading import load_model;"
+        "from starsd.settings import ModelSettings;"
+        f"model = load_model(ModelSettings(model={str(tiny_model)!r}));"
+        "model.tokenizer().encode_chat([{'role': 'user', 'content': 'x'}]);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,52 @@
+"""A tokenizer whose text the tests can read: one byte a token, pieces for longer ones."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starsd.errors import RequestError
+
+EOS = 256
+FIRST_PIECE = 300
+
+
+class ByteText:
+    """A TextStream. Ids under 256 are bytes, ``EOS`` is special, others are in ``pieces``."""
+
+    def __init__(self, pieces: Mapping[int, bytes]) -> None:
+        self._pieces = pieces
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        return self._decoder.decode(self.piece(token))
+
+    def piece(self, token: int) -> bytes:
+        return bytes([token]) if token < EOS else self._pieces.get(token, b"")
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class ByteTokenizer:
+    """A Tokenizer. The prompt is the contents' bytes, in order."""
+
+    fingerprint = "bytes"
+    vocab_size = 512
+    eos_ids = (EOS,)
+
+    def __init__(self, *pieces: str) -> None:
+        self._pieces = {FIRST_PIECE + place: text.encode() for place, text in enumerate(pieces)}
+
+    def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        text = "".join(message["content"] for message in messages)
+        if text == "refuse":
+            raise RequestError("messages: the template refuses", param="messages")
+        return list(text.encode())
+
+    def text_stream(self) -> ByteText:
+        return ByteText(self._pieces)
+
+    def pieces(self) -> list[int]:
+        return list(self._pieces)

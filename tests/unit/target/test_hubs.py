@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from services.target.hubs import Breaker, Hub, Hubs
+from starsd.protocol.messages import Limits
+from tests.unit.target.recording import make_pod
+
+
+def make_hub(pod_id: str = "hub") -> Hub:
+    return Hub(make_pod(pod_id), Breaker(misses=3, probe_interval_s=0.5), Limits(max_depth=8))
+
+
+def test_breaker_opens_after_misses_in_a_row_only() -> None:
+    hub = make_hub()
+    hub.step(late=True)
+    hub.step(late=True)
+    hub.answered = True
+    hub.step(late=True)
+    hub.step(late=True)
+    assert not hub.breaker.open
+    hub.step(late=True)
+    hub.step(late=True)
+    assert hub.breaker.open
+
+
+def test_step_with_nothing_due_is_no_miss() -> None:
+    hub = make_hub()
+    for _ in range(10):
+        hub.step(late=False)
+    assert not hub.breaker.open
+
+
+def test_open_breaker_lets_single_probes_through() -> None:
+    breaker = Breaker(misses=1, probe_interval_s=0.5)
+    breaker.miss()
+    sent = [breaker.may_send(now / 10) for now in range(1, 12)]
+    assert sent == [True] + [False] * 4 + [True] + [False] * 4 + [True]
+
+
+def test_timely_answer_to_a_probe_closes() -> None:
+    hub = make_hub()
+    for _ in range(3):
+        hub.step(late=True)
+    hub.answered = True
+    hub.step(late=False)
+    assert not hub.breaker.open
+
+
+def test_hub_slower_than_the_budget_is_not_waited_for() -> None:
+    hub = make_hub()
+    assert hub.in_time(0.01)
+    hub.observe(0.02)
+    assert not hub.in_time(0.01)
+    assert hub.in_time(0.03)
+
+
+def test_latency_follows_what_is_observed() -> None:
+    hub = make_hub()
+    hub.observe(1.0)
+    for _ in range(40):
+        hub.observe(0.1)
+    assert hub.latency_s is not None
+    assert abs(hub.latency_s - 0.1) < 0.01
+
+
+def test_best_offer_counts_usable_hubs_only() -> None:
+    hubs = Hubs({"a": make_hub("a")})
+    assert hubs.best_offer() == hubs.known["a"].pod.offer.digest
+    hubs.known["a"].refused = True
+    assert hubs.best_offer() is None

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from services.target.sequence import ROUNDS_REMEMBERED, Rounds, SentRound
+from starsd.protocol.frames import FinishReason, Origin
+from tests.unit.target.recording import make_sequence
+
+
+def test_plain_token_has_plain_origin() -> None:
+    emission = make_sequence().accept([7], [])
+    assert emission == ([7], [Origin.PLAIN], None)
+
+
+def test_origins_of_a_partly_accepted_proposal() -> None:
+    sequence = make_sequence()
+    emission = sequence.accept([5, 6, 7], [5, 6, 8, 9])
+    assert emission.origins == [Origin.ACCEPTED, Origin.ACCEPTED, Origin.RECOVERED]
+    assert (sequence.proposed, sequence.accepted, sequence.rounds) == (4, 2, 1)
+    assert sequence.tokens == [1, 2, 3, 4, 5, 6, 7]
+    assert sequence.decoding
+
+
+def test_bonus_token_follows_a_wholly_accepted_proposal() -> None:
+    emission = make_sequence().accept([5, 6, 7], [5, 6])
+    assert emission.origins == [Origin.ACCEPTED, Origin.ACCEPTED, Origin.BONUS]
+
+
+def test_nothing_after_end_of_sequence() -> None:
+    sequence = make_sequence()
+    emission = sequence.accept([5, 99, 6, 7], [5, 99, 6])
+    assert emission == ([5, 99], [Origin.ACCEPTED, Origin.ACCEPTED], FinishReason.STOP)
+    assert sequence.accepted == 2
+
+
+def test_end_of_sequence_wins_over_length_at_the_same_token() -> None:
+    assert make_sequence(max_tokens=2).accept([5, 99, 6], [5, 99]).reason is FinishReason.STOP
+
+
+def test_cut_at_max_tokens() -> None:
+    sequence = make_sequence(max_tokens=2)
+    emission = sequence.accept([5, 6, 7], [5, 6])
+    assert emission == ([5, 6], [Origin.ACCEPTED, Origin.ACCEPTED], FinishReason.LENGTH)
+
+
+def test_rounds_remember_a_bounded_number() -> None:
+    rounds = Rounds()
+    for rounds.round in range(20):
+        rounds.record(SentRound(rounds.round, 4, 0.0))
+    assert list(rounds.sent) == list(range(20 - ROUNDS_REMEMBERED, 20))
+
+
+def test_detaching_starts_a_new_epoch_with_nothing_outstanding() -> None:
+    rounds = Rounds(hub="h", have=9, round=3)
+    rounds.record(SentRound(9, 4, 0.0))
+    rounds.detach(5.0, "hub_gone")
+    assert (rounds.epoch, rounds.round, rounds.have, rounds.hub) == (1, 0, 0, None)
+    assert not rounds.outstanding
+    assert not rounds.sent
+    assert rounds.miss == "hub_gone"
