@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from services.draft.sessions import HubSequence, Session, Sessions
 from services.draft.stats import HubStats
@@ -177,6 +177,14 @@ class Desk:
         self._send(job, asked, reply)
         sequence.job = sequence.asked = None
         sequence.reply = reply if status is Status.OK else None
+
+    def give_up(self, batch: Collection[HubSequence]) -> None:
+        """The drafter failed: refuse the jobs at hand and forget what it was computing."""
+        for session, sequence in self._sessions.sequences():
+            if sequence in batch:
+                if sequence.job is not None and sequence.asked is not None:
+                    self._answer(sequence.job, sequence.asked, Status.REFUSED, NOTHING)
+                self._sessions.release(session, sequence)
 
     def _answer(self, job: Job, asked: Propose, status: Status, have: Have) -> None:
         """Reply without drafting."""

@@ -16,6 +16,7 @@ from services.draft.sessions import HubSequence, Sessions
 from services.draft.stats import HubStats
 from starsd.bus.interface import BadJob, HubBus
 from starsd.drafters.interface import Drafter
+from starsd.errors import StarsdError
 from starsd.process.channel import LoopChannel
 from starsd.protocol.frames import Snapshot, Stop, ToLoop
 from starsd.protocol.pods import Offer
@@ -89,7 +90,12 @@ class Hub:
         started = self._clock()
         cached = [one.draft.cached for one in batch]
         drafted = sum(len(one.draft.drafted) for one in batch)
-        self._drafter.step([one.draft for one in batch])
+        try:
+            self._drafter.step([one.draft for one in batch])
+        except StarsdError as error:
+            log.exception("drafting failed", error=error.message, batch=len(batch))
+            self._desk.give_up(batch)
+            return
         now = self._clock()
         for one, before in zip(batch, cached, strict=True):
             if one.draft.cached != before:

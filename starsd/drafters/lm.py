@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starsd.drafters.interface import DraftSequence
 from starsd.engine.interface import Logits, Row, Runner
+from starsd.errors import EngineError
 from starsd.sampling.sampler import propose
 from starsd.settings import DraftSettings
 
@@ -54,7 +55,12 @@ class LmDrafter:
         return Row(sequence.slot, tokens, start, want=int(reaches_end and not sequence.complete))
 
     def _draft(self, sequence: DraftSequence, logits: Logits) -> None:
+        """One more token, unless the sequence's own sampling makes that impossible."""
         history = sequence.tokens + sequence.drafted
         candidates = self._settings.draft_candidates
-        token = propose(logits, sequence.sampling, len(history), history, candidates)
-        sequence.drafted.append(token)
+        try:
+            token = propose(logits, sequence.sampling, len(history), history, candidates)
+        except EngineError:
+            sequence.depth = len(sequence.drafted)
+        else:
+            sequence.drafted.append(token)

@@ -11,14 +11,16 @@ GREEDY_BELOW = 1e-5
 
 Seed = Annotated[int, msgspec.Meta(ge=0)]
 Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Penalty = Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)]
+Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
 
 
 class Penalties(msgspec.Struct, frozen=True, array_like=True):
     """Filled by the API issue; the pipeline has their place (before bias and temperature)."""
 
-    frequency: float = 0.0
-    presence: float = 0.0
-    repetition: float = 1.0
+    frequency: Penalty = 0.0
+    presence: Penalty = 0.0
+    repetition: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] = 1.0
 
 
 class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -35,7 +37,7 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True)
     min_p: Probability = 0.0
     prompt_len: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] = 0
     penalties: Penalties | None = None
-    bias: dict[int, float] | None = None
+    bias: dict[int, Bias] | None = None
 
     @property
     def greedy(self) -> bool:

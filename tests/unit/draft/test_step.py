@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from starsd.bus.interface import BadJob
+from starsd.errors import EngineError
 from starsd.protocol.messages import Have, Refused, Status, Welcome
 from starsd.protocol.tokens import EMPTY_DIGEST, prefix_digest, unpack_tokens
 from tests.unit.draft.recording import VOCAB, Desktop, make_close, make_hello, make_job
@@ -282,3 +283,17 @@ def test_bad_entries_are_counted_and_skipped(desk: Desktop) -> None:
     desk.bus.arriving.append(BadJob("garbage"))
     (reply,) = desk.ask(make_job([1]))
     assert reply.status is Status.OK
+
+
+def test_failing_drafter_refuses_its_batch_and_the_hub_goes_on(
+    desk: Desktop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(sequences: object) -> None:
+        raise EngineError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.drafter, "step", fail)
+        replies = desk.ask(make_job([1], seq="a"), make_job([1], seq="b"))
+    assert [reply.status for reply in replies] == [Status.REFUSED, Status.REFUSED]
+    replies = desk.ask(make_job([1], seq="a", epoch=1), make_job([1], seq="b", epoch=1))
+    assert [reply.status for reply in replies] == [Status.OK, Status.OK]
