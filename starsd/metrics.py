@@ -13,8 +13,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from enum import StrEnum
+from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from starsd.errors import ErrorBody
 
 PREFIX = "starsd:"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,6 +43,11 @@ class Outcome(StrEnum):
     REJECTED = "rejected"  # the client's error, or no room: 4xx
     ERROR = "error"  # ours: 5xx, also when it came after the headers
     CANCELLED = "cancelled"  # the client left
+
+
+def outcome_of(error: ErrorBody) -> Outcome:
+    ours = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return Outcome.ERROR if ours else Outcome.REJECTED
 
 
 def counter(

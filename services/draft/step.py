@@ -18,6 +18,7 @@ from starsd.bus.interface import BadJob, HubBus
 from starsd.drafters.interface import Drafter
 from starsd.errors import StarsdError
 from starsd.process.channel import LoopChannel
+from starsd.process.pace import Every
 from starsd.protocol.frames import Snapshot, Stop, ToLoop
 from starsd.protocol.pods import Offer
 from starsd.settings import DraftSettings
@@ -48,8 +49,9 @@ class Hub:
         self._stats = HubStats()
         self._sessions = Sessions(drafter.slots, settings, self._stats, clock)
         self._desk = Desk(bus, offer, drafter, self._sessions, settings, self._stats, clock)
-        self._steps = 0
-        self._swept_at = self._snapshot_at = self._metrics_at = 0.0
+        self._sweep_due = Every(SWEEP_S, clock).due
+        self._snapshot_due = Every(SNAPSHOT_S, clock).due
+        self._metrics_due = Every(METRICS_S, clock).due
         self._stopping = False
 
     def run(self) -> None:
@@ -58,7 +60,8 @@ class Hub:
             if not self.step():
                 self._idle()
             self._obey()
-            self._sweep()
+            if self._sweep_due():
+                self.forget_idle()
             self.report()
         self._bus.close()
 
@@ -100,7 +103,6 @@ class Hub:
         for one, before in zip(batch, cached, strict=True):
             if one.draft.cached != before:
                 one.served_at = now
-        self._steps += 1
         self._stats.busy_seconds.inc(now - started)
         self._stats.batch.observe(len(batch))
         self._stats.drafted.inc(sum(len(one.draft.drafted) for one in batch) - drafted)
@@ -123,33 +125,20 @@ class Hub:
         select.select(readable, (), (), SNAPSHOT_S)
         self._stats.idle_seconds.inc(self._clock() - started)
 
-    def _sweep(self) -> None:
-        now = self._clock()
-        if now >= self._swept_at + SWEEP_S:
-            self._swept_at = now
-            self.forget_idle()
-
     def forget_idle(self) -> None:
         """Free the slots of sequences nobody has asked about for long."""
         self._sessions.release_idle()
 
     def report(self) -> None:
         """A snapshot every 100 ms, with metrics every second."""
-        now = self._clock()
-        if now < self._snapshot_at:
+        if not self._snapshot_due():
             return
-        self._snapshot_at = now + SNAPSHOT_S
-        metrics = None
-        if now >= self._metrics_at:
-            self._metrics_at = now + METRICS_S
-            metrics = self._exposition()
         snapshot = Snapshot(
-            progress=self._steps,
             running=sum(one.job is not None for _, one in self._sessions.sequences()),
             waiting=0,
             slots_used=self._sessions.slots_used,
             redis=self._bus.connected,
-            metrics=metrics,
+            metrics=self._exposition() if self._metrics_due() else None,
         )
         self._channel.send(snapshot)
 

@@ -14,14 +14,13 @@ from services.gateway.pool import RETRY_AFTER_S, Pool, Target
 from starsd.errors import (
     INTERNAL_ERROR,
     DeadlineError,
-    ErrorBody,
     ProtocolError,
     RemoteError,
     StarsdError,
     TransportError,
     UnavailableError,
 )
-from starsd.metrics import Outcome, RequestClock
+from starsd.metrics import Outcome, RequestClock, outcome_of
 from starsd.protocol.events import Begin, Delta, Done, Error, Event, Generate
 from starsd.protocol.frames import FinishReason
 from starsd.service import cancel
@@ -85,11 +84,6 @@ class Answer:
             self._clock.end(Outcome.CANCELLED)
         else:
             self._clock.end(outcome_of(self.terminal.error))
-
-
-def outcome_of(error: ErrorBody) -> Outcome:
-    ours = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return Outcome.ERROR if ours else Outcome.REJECTED
 
 
 class _Elsewhere(Exception):

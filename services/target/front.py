@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 
 from services.target import admission
 from services.target.assembly import Assembly
-from services.target.requests import Answer, Requests, outcome_of
+from services.target.requests import Answer, Requests
 from starsd.engine.interface import Tokenizer
 from starsd.errors import INTERNAL_ERROR, ErrorBody, StarsdError, TransportError, UnavailableError
-from starsd.metrics import RequestMetrics, exposition
+from starsd.metrics import RequestMetrics, exposition, outcome_of
 from starsd.process.front import ModelFront
 from starsd.process.heartbeat import PodRegistry
 from starsd.process.spawn import LoopProcess

@@ -12,7 +12,6 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from itertools import islice
 
 import structlog
@@ -26,7 +25,7 @@ from starsd.errors import (
     TransportError,
     UnavailableError,
 )
-from starsd.metrics import Outcome, RequestClock, RequestMetrics
+from starsd.metrics import Outcome, RequestClock, RequestMetrics, outcome_of
 from starsd.protocol.events import Done, Error, Event, Usage
 from starsd.protocol.frames import (
     Cancel,
@@ -239,8 +238,3 @@ class Requests:
             answer.cancelled = True
             with contextlib.suppress(TransportError):  # a dead loop fails all requests by itself
                 self._send(Cancel(id=answer.id))
-
-
-def outcome_of(error: ErrorBody) -> Outcome:
-    internal = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return Outcome.ERROR if internal else Outcome.REJECTED

@@ -27,6 +27,7 @@ from starsd.errors import (
     StarsdError,
 )
 from starsd.process.channel import LoopChannel
+from starsd.process.pace import Every
 from starsd.protocol.frames import (
     Cancel,
     Emitted,
@@ -86,8 +87,8 @@ class TargetLoop:
         self._waiting: deque[Submit] = deque()
         self._running: dict[str, Sequence] = {}
         self._free = list(range(runner.slots))
-        self._steps = 0
-        self._snapshot_at = self._metrics_at = 0.0
+        self._snapshot_due = Every(SNAPSHOT_S, clock).due
+        self._metrics_due = Every(METRICS_S, clock).due
         self._stopping = False
 
     # -- the loop --------------------------------------------------------------------------------
@@ -270,7 +271,6 @@ class TargetLoop:
     def _learn_step_time(self, planned: list[Planned], took_s: float) -> None:
         """The budget's unit: decayed mean over steps of plain rows only."""
         self._stats.step_seconds.observe(took_s)
-        self._steps += 1
         if planned and all(len(row.tokens) == 1 for _, row in planned):
             star = self._star
             star.plain_step_s += STEP_WEIGHT * (took_s - star.plain_step_s)
@@ -301,22 +301,16 @@ class TargetLoop:
 
     def report(self) -> None:
         """A snapshot every 100 ms, with metrics every second."""
-        now = self._clock()
-        if now < self._snapshot_at:
+        if not self._snapshot_due():
             return
-        self._snapshot_at = now + SNAPSHOT_S
-        used = self._runner.slots - len(self._free)
         snapshot = Snapshot(
-            progress=self._steps,
             running=len(self._running),
             waiting=len(self._waiting),
-            slots_used=used,
+            slots_used=self._runner.slots - len(self._free),
             hubs_usable=self._star.usable_hubs,
             redis=self._star.connected,
-            metrics=self._metrics() if now >= self._metrics_at else None,
+            metrics=self._metrics() if self._metrics_due() else None,
         )
-        if snapshot.metrics is not None:
-            self._metrics_at = now + METRICS_S
         self._channel.send(snapshot)
 
     def _metrics(self) -> bytes:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from starsd.engine.checkpoint import resolve_checkpoint
 from starsd.engine.drafts import parse_draft
 from starsd.engine.interface import Model, Runner
-from starsd.engine.tokenizer import HfTokenizer
 from starsd.errors import ConfigError
 from starsd.settings import DraftSettings, ModelSettings
 
 if TYPE_CHECKING:
     from starsd.engine.runner import TorchRunner
+    from starsd.engine.tokenizer import HfTokenizer
 
 
 class PretrainedModel:
@@ -37,6 +37,8 @@ class PretrainedModel:
         return load_runner(self._folder, self._settings)
 
     def tokenizer(self) -> HfTokenizer:
+        from starsd.engine.tokenizer import HfTokenizer  # transformers takes a second to import
+
         return HfTokenizer(self._folder)
 
 

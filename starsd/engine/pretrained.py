@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -126,7 +127,7 @@ def _load(folder: Path, config: Any, settings: ModelSettings) -> Any:
         )
         model, report = loaded
         model = model.to(settings.device).eval().requires_grad_(False)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"model in {folder} does not load: {error}") from error
     if missing := sorted(report["missing_keys"]):
         # transformers would go on with random weights in their place

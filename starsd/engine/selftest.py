@@ -9,8 +9,8 @@ import numpy as np
 
 from starsd.engine.interface import Logits, Row, Runner
 
-_TOKENS = 41
-_CHUNKS = ((41,), (1, 5, 16, 3, 16), (17, 24), (1,) * 8 + (33,))
+_TOKENS = 83
+_CHUNKS = ((83,), (1, 5, 16, 3, 16, 42), (50, 33), (1,) * 8 + (57, 18))
 
 
 @dataclass(frozen=True)

@@ -102,12 +102,11 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """Loop -> front every 100 ms: load, and now and then the loop's metrics as exposition text.
+    """Loop -> front every 100 ms: load, and once a second the loop's metrics as exposition text.
 
-    ``progress`` counts loop iterations; a front whose loop stops progressing is not ready.
+    A loop that sends none for a while hangs, and its front is not ready.
     """
 
-    progress: int
     running: int
     waiting: int
     slots_used: int

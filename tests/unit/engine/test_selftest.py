@@ -17,7 +17,7 @@ def test_holds_in_batch_invariant_mode(tiny_model: Path) -> None:
     assert runner.invariance_holds is True
     result = check_invariance(runner, seed=7)
     assert result.ok
-    assert result.compared == 4 * 41
+    assert result.compared == 4 * 83
 
 
 def test_one_slot_is_enough(tiny_model: Path) -> None:

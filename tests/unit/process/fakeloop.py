@@ -30,10 +30,8 @@ HUB = HubPod(id="hub", boot="b", state=PodState.READY, offer=OFFER)
 STARTED = Started(max_length=64, capacity=2, fingerprint="fp", facts_line="fake", offer=OFFER)
 
 
-def snapshot(progress: int = 1, metrics: bytes | None = None) -> Snapshot:
-    return Snapshot(
-        progress=progress, running=0, waiting=0, slots_used=1, redis=True, metrics=metrics
-    )
+def snapshot(running: int = 0, metrics: bytes | None = None) -> Snapshot:
+    return Snapshot(running=running, waiting=0, slots_used=1, redis=True, metrics=metrics)
 
 
 async def eventually(condition: Callable[[], object]) -> None:

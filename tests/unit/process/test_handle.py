@@ -57,7 +57,7 @@ async def test_fresh_only_while_snapshots_come(watched: Watched) -> None:
     assert (handle.fresh, handle.alive) == (False, True)
     watched.now = HUNG_S
     assert not handle.alive
-    watched.fake.send(snapshot())  # an idle loop makes no progress and is well all the same
+    watched.fake.send(snapshot())
     await eventually(lambda: handle.fresh)
     assert handle.alive
 
@@ -65,7 +65,7 @@ async def test_fresh_only_while_snapshots_come(watched: Watched) -> None:
 async def test_keeps_the_latest_metrics(watched: Watched) -> None:
     watched.fake.send(STARTED, snapshot(1, b"text"), snapshot(2))
     await watched.handle.start()
-    await eventually(lambda: watched.handle.snapshot and watched.handle.snapshot.progress == 2)
+    await eventually(lambda: watched.handle.snapshot and watched.handle.snapshot.running == 2)
     assert watched.handle.metrics == b"text"
 
 
