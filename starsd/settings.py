@@ -75,7 +75,7 @@ class ModelSettings(_Settings):
         "", description="module:Class of a scripted model to run instead (tests)."
     )
     max_sequences: int = Field(
-        16, ge=1, le=1024, description="KV slots: sequences resident at once."
+        8, ge=1, le=1024, description="KV slots: sequences resident at once."
     )
     max_length: int = Field(
         2048, ge=16, description="Positions per slot; capped by the model's own context."
@@ -131,6 +131,9 @@ class DraftSettings(ServiceSettings, BusSettings, ModelSettings):
     port: int = Field(8002, ge=0, le=65535, description="HTTP port; 0 takes a free one.")
     metrics_port: int = Field(
         9002, ge=0, le=65535, description="Port of /health and /metrics; 0 takes a free one."
+    )
+    max_sequences: int = Field(
+        16, ge=1, le=1024, description="KV slots: sequences of all targets resident at once."
     )
     draft: str = Field(
         "self",

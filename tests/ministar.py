@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from services.draft.step import Hub
+from services.draft.step import HubLoop
 from services.target.star import Star
 from services.target.stats import StarStats
 from services.target.step import TargetLoop
@@ -198,7 +198,7 @@ class MiniStar:
         ours, theirs = socket.socketpair()
         channel: LoopChannel[ToLoop] = LoopChannel(theirs, ToLoop)
         timed = TimedRunner(runner, self.clock, cost_s)
-        self.hub = Hub(LmDrafter(timed, draft), offer, bus, channel, draft, self.clock)
+        self.hub = HubLoop(LmDrafter(timed, draft), offer, bus, channel, draft, self.clock)
         self.hub_closers += [channel.close, ours.close, bus.close]
         self.hub.step()
         self.announce([make_pod(offer, boot)])
@@ -214,8 +214,8 @@ class MiniStar:
             pod.star.receive()
 
     @property
-    def real_hub(self) -> Hub:
-        assert isinstance(self.hub, Hub)
+    def real_hub(self) -> HubLoop:
+        assert isinstance(self.hub, HubLoop)
         return self.hub
 
     def kill_hub(self) -> None:

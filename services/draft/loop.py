@@ -6,7 +6,7 @@ import socket
 
 import structlog
 
-from services.draft.step import Hub
+from services.draft.step import HubLoop
 from starsd.bus.hub import RedisHubBus
 from starsd.drafters.lm import LmDrafter
 from starsd.engine.interface import Runner
@@ -35,7 +35,7 @@ def run_hub_loop(settings: DraftSettings, sock: socket.socket) -> None:
     hub.run()
 
 
-def build(settings: DraftSettings, channel: LoopChannel[ToLoop]) -> Hub:
+def build(settings: DraftSettings, channel: LoopChannel[ToLoop]) -> HubLoop:
     """Raises StarsdError when the model cannot be loaded or there is no Redis to serve on."""
     if not settings.redis_url:
         raise ConfigError("STARSD_REDIS_URL='': a hub needs Redis, like redis://host:6379")
@@ -54,7 +54,7 @@ def build(settings: DraftSettings, channel: LoopChannel[ToLoop]) -> Hub:
             offer=offer,
         )
     )
-    return Hub(LmDrafter(runner, settings), offer, bus, channel, settings)
+    return HubLoop(LmDrafter(runner, settings), offer, bus, channel, settings)
 
 
 def make_offer(settings: DraftSettings, runner: Runner, tokenizer: str) -> Offer:

@@ -1,11 +1,10 @@
 """The hub: one draft model for every target whose jobs arrive.
 
-``Hub.step`` is the whole of drafting: admit, one token for the batch, reply to the finished.
+``HubLoop.step`` is the whole of drafting: admit, one token for the batch, reply to the finished.
 """
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from services.draft.desk import Desk
 from services.draft.sessions import HubSequence, Sessions
 from services.draft.stats import HubStats
 from starsd.bus.interface import BadJob, HubBus
+from starsd.bus.waiting import wait_readable
 from starsd.drafters.interface import Drafter
 from starsd.errors import StarsdError
 from starsd.process.channel import LoopChannel
@@ -30,7 +30,7 @@ METRICS_S = 1.0
 SWEEP_S = 1.0
 
 
-class Hub:
+class HubLoop:
     """Serves every greeted target. Knows nothing of models: ``drafter`` computes."""
 
     def __init__(
@@ -121,8 +121,7 @@ class Hub:
 
     def _idle(self) -> None:
         started = self._clock()
-        readable = [self._channel.fileno(), *self._bus.filenos()]
-        select.select(readable, (), (), SNAPSHOT_S)
+        wait_readable([self._channel.fileno(), *self._bus.filenos()], SNAPSHOT_S)
         self._stats.idle_seconds.inc(self._clock() - started)
 
     def forget_idle(self) -> None:

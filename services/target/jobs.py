@@ -9,7 +9,7 @@ from starsd.protocol.tokens import pack_tokens, prefix_digest
 
 MAX_ATTEMPTS = 4
 MIN_TTL_MS = 50
-"""Stream clocks count milliseconds and may be read a second late; less would expire fresh jobs."""
+"""Stream clocks count whole milliseconds; a ttl of a few would expire jobs that are fresh."""
 
 
 class Jobs:

@@ -46,7 +46,7 @@ def take(proposal: Proposal, sequence: Sequence, vocab_size: int) -> bool:
     if drafted is None:
         settle(proposal, sequence, "bad")
         return False
-    settle(proposal, sequence, "" if drafted else "empty")
+    settle(proposal, sequence, "" if drafted else "empty" if sent.depth else "prefix")
     emitted = sequence.tokens[sent.length :]
     usable = drafted[len(emitted) :][: max(0, sequence.room - 1)]
     if drafted[: len(emitted)] == emitted and len(usable) > len(sequence.proposal):

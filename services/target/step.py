@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import heapq
-import select
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import structlog
 from services.target.sequence import Emission, Sequence
 from services.target.star import Star
 from services.target.stats import StarStats
+from starsd.bus.waiting import wait_readable
 from starsd.engine.interface import Logits, Row, Runner
 from starsd.errors import (
     ContextLengthError,
@@ -51,10 +51,6 @@ STEP_WEIGHT = 0.2
 
 Wait = Callable[[Many[int], float], None]
 """Returns when a descriptor is readable or after so many seconds."""
-
-
-def wait_readable(descriptors: Many[int], timeout_s: float) -> None:
-    select.select(descriptors, (), (), max(0.0, timeout_s))
 
 
 class Planned(NamedTuple):

@@ -77,9 +77,8 @@ class Job:
 
 @dataclass(frozen=True)
 class BadJob:
-    """An undecodable, oversized or thrice-delivered entry: dead-lettered and acknowledged by the
-    bus already. If session, seq and reply key could be read, ``answer`` is set and the bus has
-    replied ``bad``."""
+    """An undecodable, oversized or thrice-delivered entry: the bus has already dead-lettered and
+    acknowledged it, and answered ``bad`` if its sender could be read."""
 
     reason: str
 

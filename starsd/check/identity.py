@@ -40,8 +40,10 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Nothing wrong, and no more excuses than one in 5,000 tokens (one is always allowed)."""
-        return self.wrong == 0 and self.near_ties <= max(1, self.tokens // TOKENS_PER_EXCUSE)
+        """Proposals were verified, nothing is wrong, and no more is excused than one near tie in
+        5,000 tokens (one is always allowed)."""
+        excusable = max(1, self.tokens // TOKENS_PER_EXCUSE)
+        return self.proposed > 0 and self.wrong == 0 and self.near_ties <= excusable
 
 
 def make_questions(count: int, max_tokens: int) -> list[Question]:

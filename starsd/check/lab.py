@@ -62,6 +62,14 @@ class Service:
             time.sleep(POLL_S)
         return self
 
+    @property
+    def hubs_usable(self) -> int:
+        """Hubs that have welcomed this target."""
+        with suppress(httpx.HTTPError):
+            health = httpx.get(f"{self.metrics_url}/health/ready", timeout=2.0).json()
+            return int(health.get("hubs_usable", 0))
+        return 0
+
     def last_lines(self, count: int = 20) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
@@ -154,3 +162,12 @@ class Lab:
     def wait_ready(self, timeout_s: float = 120.0) -> None:
         for service in self.services.values():
             service.wait_ready(timeout_s)
+
+    def wait_hubs(self, timeout_s: float = 30.0) -> None:
+        """Every target has been welcomed by a hub. Raises DeadlineError."""
+        deadline = time.monotonic() + timeout_s
+        targets = [service for service in self.services.values() if service.kind == "target"]
+        while not all(target.hubs_usable for target in targets):
+            if time.monotonic() > deadline:
+                raise DeadlineError("no hub has welcomed every target")
+            time.sleep(POLL_S)

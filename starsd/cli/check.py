@@ -57,6 +57,7 @@ async def _answers(
         lab.start("draft", "draft", draft=draft)
         targets = [lab.start(name, "target", wait_budget=WAIT_BUDGET) for name in ("one", "two")]
         await asyncio.to_thread(lab.wait_ready)
+        await asyncio.to_thread(lab.wait_hubs)
         urls = [target.url for target in targets]
         star = await ask_all(urls, NAME, questions, CONCURRENCY)
         for service in lab.services.values():

@@ -119,5 +119,8 @@ class ModelFront(ABC):
         return bool(snapshot and snapshot.redis and beat and beat.connected)
 
     def _vouched_pod(self) -> Pod | None:
-        started = self.loop.started
-        return self.pod(started) if started is not None and self.loop.fresh else None
+        """Only while the loop moves and reaches Redis itself: a hub's queue exists before its pod
+        is listed."""
+        started, snapshot = self.loop.started, self.loop.snapshot
+        vouched = started is not None and self.loop.fresh and snapshot and snapshot.redis
+        return self.pod(started) if started is not None and vouched else None

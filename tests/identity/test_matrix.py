@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.draft.step import Hub
+from services.draft.step import HubLoop
 from starsd.engine.interface import Runner
 from starsd.protocol.frames import Origin, Submit
 from tests.identity.reference import Reference
@@ -94,7 +94,7 @@ def test_star_is_plain_decoding(
 class Forgetful:
     """A hub that forgets every sequence as soon as it has answered it."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: HubLoop) -> None:
         self._hub = hub
 
     def step(self) -> bool:

@@ -47,7 +47,6 @@ class FakeEngine:
     def __init__(self, settings: TargetSettings | DraftSettings, sock: socket.socket) -> None:
         self._channel: LoopChannel[ToLoop] = LoopChannel(sock, ToLoop)
         self._running: dict[str, _Running] = {}
-        self._turns = 0
         self._told = dict.fromkeys(("Submit", "Cancel", "Hubs"), 0)
         self._hubs = 0
         self._stopping = False
@@ -109,11 +108,9 @@ class FakeEngine:
         self._channel.send(Finished(id=key, reason=reason, stats=RequestStats()))
 
     def _report(self) -> None:
-        self._turns += 1
         lines = [f"fake_told_{name} {count}" for name, count in self._told.items()]
         lines += [f"fake_hubs {self._hubs}", f"fake_pid {os.getpid()}"]
         snapshot = Snapshot(
-            progress=self._turns,
             running=len(self._running),
             waiting=0,
             slots_used=len(self._running),

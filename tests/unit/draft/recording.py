@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from services.draft.step import Hub
+from services.draft.step import HubLoop
 from starsd.bus.interface import BadJob, Job
 from starsd.drafters.interface import DraftSequence
 from starsd.process.channel import LoopChannel
@@ -107,7 +107,7 @@ class Desktop:
             max_length=64,
             limits=Limits(max_depth=8),
         )
-        self.hub = Hub(
+        self.hub = HubLoop(
             self.drafter, offer, self.bus, self.channel, DraftSettings(**given), self.clock
         )
         self._entries = 0
