@@ -6,13 +6,14 @@ fine; one that nobody owns is refused (``load``). docs/settings.md lists them al
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from starsd.errors import ConfigError
 
@@ -21,6 +22,16 @@ PREFIX = "STARSD_"
 
 class _Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+
+def _from_json(value: object) -> object:
+    """Texts are JSON. Left to pydantic-settings, a bad one is no ValidationError."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError('want a JSON list, like ["http://host:8001"]') from error
 
 
 class ServiceSettings(_Settings):
@@ -157,7 +168,7 @@ class DraftSettings(ServiceSettings, BusSettings, ModelSettings):
 class GatewaySettings(ServiceSettings, BusSettings):
     """``python -m services.gateway``."""
 
-    targets: tuple[str, ...] = Field(
+    targets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_json)] = Field(
         (), description="JSON list of target URLs that are always known, registry or not."
     )
     probe_interval_s: float = Field(

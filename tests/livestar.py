@@ -29,6 +29,8 @@ STEP_S = 0.02
 """Of a target; the hub's model answers at once."""
 UNDER_WAY = 5
 """Chunks every stream has delivered before a fault strikes."""
+LOST_S = 3.0
+"""How long a target may be silent before the gateway takes its requests away."""
 DEADLINE_S = 60.0
 Settings = Mapping[str, Any]
 SCRIPTED_TARGET: Settings = {"scripted": "tests.scripted:HashModel"}
@@ -41,7 +43,7 @@ class Question:
     prompt: str
     seed: int
     temperature: float = 0.0
-    max_tokens: int = 150
+    max_tokens: int = 100
 
     @property
     def body(self) -> dict[str, Any]:
@@ -54,7 +56,7 @@ class Question:
         }
 
 
-def questions(count: int, first: int = 0, max_tokens: int = 150) -> list[Question]:
+def questions(count: int, first: int = 0, max_tokens: int = 100) -> list[Question]:
     """Greedy ones and sampled ones in turn."""
     seeds = range(first, first + count)
     return [Question(f"question {s}", s, 0.8 * (s % 2), max_tokens) for s in seeds]
@@ -157,7 +159,7 @@ class LiveStar:
     def _start_gateway(self, name: str, targets: Sequence[Service]) -> None:
         urls = json.dumps([target.url for target in targets])
         star = {} if name == "gateway" else {"redis_url": ""}
-        self.lab.start(name, "gateway", targets=urls, **star)
+        self.lab.start(name, "gateway", targets=urls, target_lost_s=LOST_S, **star)
 
     def repair(self, *names: str) -> None:
         """Undo what was done to the parts named: stopped ones go on, dead ones are started."""

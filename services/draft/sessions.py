@@ -14,6 +14,9 @@ from starsd.protocol.sampling import SamplingParams
 from starsd.protocol.tokens import prefix_digest
 from starsd.settings import DraftSettings
 
+SESSION_IDLE_S = 600.0
+"""A target that died without a close is forgotten after this; a live one just greets again."""
+
 
 @dataclass(eq=False)
 class HubSequence:
@@ -140,11 +143,14 @@ class Sessions:
         heapq.heappush(self._free, sequence.draft.slot)
 
     def release_idle(self) -> None:
-        """Forget sequences nobody has asked about for long."""
-        limit = self._clock() - self._settings.seq_idle_s
+        """Forget sequences nobody has asked about for long, and in time their sessions."""
+        now = self._clock()
         for session, sequence in self.sequences():
-            if sequence.job is None and sequence.used_at < limit:
+            if sequence.job is None and sequence.used_at < now - self._settings.seq_idle_s:
                 self.release(session, sequence)
+        for session in list(self._by_id.values()):
+            if not session.sequences and session.used_at < now - SESSION_IDLE_S:
+                self.drop(session)
 
     def _evictable(self) -> list[tuple[Session, HubSequence]]:
         """Sequences unused for long enough, none of whose jobs is being served."""

@@ -34,13 +34,18 @@ class Breaker:
     def miss(self) -> None:
         self.missed += 1
 
-    def may_send(self, now: float) -> bool:
-        """Whether a job may leave; when open, takes the turn of a probe."""
+    def may_send(self, now: float, depth: int) -> bool:
+        """Whether a job may leave; when open, one that drafts takes the turn of a probe.
+
+        A prefix job goes with the probe that follows it: its reply closes nothing, so if it took
+        the turn, answers shorter than the interval would leave a breaker open for good.
+        """
         if not self.open:
             return True
         if now < self.next_probe:
             return False
-        self.next_probe = now + self.probe_interval_s
+        if depth:
+            self.next_probe = now + self.probe_interval_s
         return True
 
 

@@ -154,7 +154,7 @@ class Star:
             star.miss = "redis_down"
         elif star.hub is None:
             self._send_first(sequence, depth, now)
-        elif (hub := self._hubs.get(star.hub)) and hub.breaker.may_send(now):
+        elif (hub := self._hubs.get(star.hub)) and hub.breaker.may_send(now, depth):
             self._jobs.next(sequence, star.hub, depth, now)
         else:
             star.miss = "breaker"
@@ -167,7 +167,7 @@ class Star:
             star.miss = "no_hub"
         elif star.outstanding:
             self._send_first_again(sequence, offer, depth, now)
-        elif any(hub.breaker.may_send(now) for hub in self._hubs.of_offer(offer)):
+        elif any(hub.breaker.may_send(now, depth) for hub in self._hubs.of_offer(offer)):
             self._jobs.first(sequence, offer, depth, now)
         else:
             star.miss = "breaker"

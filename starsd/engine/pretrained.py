@@ -126,13 +126,19 @@ def _load(folder: Path, config: Any, settings: ModelSettings) -> Any:
             output_loading_info=True,
         )
         model, report = loaded
-        model = model.to(settings.device).eval().requires_grad_(False)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"model in {folder} does not load: {error}") from error
     if missing := sorted(report["missing_keys"]):
         # transformers would go on with random weights in their place
         raise ConfigError(f"model in {folder} lacks weights: {', '.join(missing[:5])}")
-    return model
+    return _placed(model, settings.device).eval().requires_grad_(False)
+
+
+def _placed(model: Any, device: str) -> Any:
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:  # a torch built without CUDA asserts
+        raise ConfigError(f"STARSD_DEVICE={device!r}: {error}", param="STARSD_DEVICE") from error
 
 
 def _self_test(runner: TorchRunner) -> None:

@@ -14,6 +14,8 @@ from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 from starsd.errors import ConfigError
+from starsd.process.channel import LoopChannel
+from starsd.protocol.frames import Failed, ToLoop
 
 Settings = TypeVar("Settings")
 
@@ -52,6 +54,7 @@ def spawn_loop(
 ) -> LoopProcess:
     """Run ``main(settings, socket)`` in a fresh interpreter pinned to ``cores``.
 
+    Cores that cannot be had are reported to the front as Failed.
     Spawned, not forked: the front runs threads and an event loop, and torch must not be forked.
     """
     ours, theirs = socket.socketpair()
@@ -70,10 +73,15 @@ def _run(
 ) -> None:
     # Ctrl-C goes to the whole process group; the front alone decides when the loop ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pin(cores)
     keep_heap()
     with contextlib.closing(sock):
-        main(settings, sock)
+        try:
+            pin(cores)
+        except ConfigError as error:
+            channel: LoopChannel[ToLoop] = LoopChannel(sock, ToLoop)
+            channel.send(Failed(id=None, error=error.body()))
+        else:
+            main(settings, sock)
 
 
 def keep_heap() -> None:
@@ -106,9 +114,12 @@ def parse_cores(cores: str) -> set[int]:
     """``0,2-3`` to {0, 2, 3}. Raises ConfigError."""
     chosen: set[int] = set()
     for part in cores.split(","):
-        first, _, last = part.partition("-")
+        first, dash, last = part.partition("-")
         try:
-            chosen.update(range(int(first), int(last or first) + 1))
+            low, high = int(first), int(last if dash else first)
+            if low > high:
+                raise ValueError(part)
+            chosen.update(range(low, high + 1))
         except ValueError as error:
             raise ConfigError(f"STARSD_CORES={cores!r}: write it like 0 or 2-3") from error
     return chosen

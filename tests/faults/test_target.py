@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import openai
 import redis
 
 from starsd.protocol.keys import Keys
-from tests.livestar import LiveStar, eventually, health, questions, texts, value
+from tests.livestar import LiveStar, eventually, health, questions, signal_pod, texts, value
 
 KEYS = Keys("starsd")
 
@@ -49,14 +51,24 @@ def test_target_killed_midstream(star: LiveStar) -> None:
         assert live_ms(star, key) != -1, "nobody renews it: it expires"
 
 
-def test_unbegun_requests_move_to_the_other_target(star: LiveStar) -> None:
+def test_nobody_asking_after_a_kill_sees_it(star: LiveStar) -> None:
     asked = questions(6, first=20, max_tokens=30)
     truth = texts(star.plain(asked))
-    moved = value(star["gateway"], "starsd:requests_moved_total")
     star["a"].kill()
     heard = star.through(asked)
     assert texts(heard) == truth
     assert {one.starsd["target"] for one in heard} == {"b"}
+
+
+def test_unbegun_requests_of_a_hung_target_move(star: LiveStar) -> None:
+    """Connections to it still open, and nothing ever comes; probes tell."""
+    asked = questions(6, first=30, max_tokens=30)
+    truth = texts(star.plain(asked))
+    moved = value(star["gateway"], "starsd:requests_moved_total")
+    signal_pod(star["a"], signal.SIGSTOP)
+    heard = star.through(asked)
+    assert texts(heard) == truth
+    assert {one.starsd["target"] for one in heard} == {"b"}
     assert value(star["gateway"], "starsd:requests_moved_total") > moved
-    star.repair("a")
+    signal_pod(star["a"], signal.SIGCONT)
     star.wait_whole()

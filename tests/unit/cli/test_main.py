@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from starsd.cli import main
+from starsd.cli.reference import markdown
 from starsd.cli.up import Exit, Options
 
 RUNNER = CliRunner()
@@ -74,6 +77,52 @@ def test_a_service_takes_the_commands_place(service: str, monkeypatch: pytest.Mo
     assert called == [(sys.executable, [sys.executable, "-m", f"services.{service}"])]
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
+    """Requests of ``chat``; a gateway of one model answers each."""
+    seen: list[httpx.Request] = []
+    client = httpx.Client
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if request.method == "GET":
+            return httpx.Response(200, json={"data": [{"id": "listed"}]})
+        return httpx.Response(200, text="data: [DONE]\n\n")
+
+    transport = httpx.MockTransport(answer)
+    monkeypatch.setattr(httpx, "Client", lambda **_: client(transport=transport))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["--model", "m"], "model", "m"),
+        (["--max-tokens", "7"], "max_tokens", 7),
+        (["--temperature", "0"], "temperature", 0.0),
+        (["--seed", "3"], "seed", 3),
+    ],
+)
+def test_chat_asks_as_its_options_say(
+    arguments: list[str], field: str, value: object, asked: list[httpx.Request]
+) -> None:
+    for given in ([], arguments):
+        assert RUNNER.invoke(main.app, ["chat", "hi", *given]).exit_code == 0
+    plain, changed = (json.loads(one.content) for one in asked if one.method == "POST")
+    assert plain["model"] == "listed"
+    assert changed[field] == value
+    assert {**changed, field: None} == {**plain, field: None}
+
+
+@pytest.mark.parametrize("url", ["http://there:1", "http://there:1/", "http://there:1/v1"])
+def test_chat_asks_the_url(url: str, asked: list[httpx.Request]) -> None:
+    assert RUNNER.invoke(main.app, ["chat", "hi", "--url", url]).exit_code == 0
+    assert {str(one.url).removesuffix("s") for one in asked} == {
+        "http://there:1/v1/model",
+        "http://there:1/v1/chat/completion",
+    }
+
+
 def test_chat_without_a_gateway_says_so() -> None:
     result = RUNNER.invoke(main.app, ["chat", "hi", "--url", "http://127.0.0.1:1"])
     assert result.exit_code == 1
@@ -83,6 +132,11 @@ def test_chat_without_a_gateway_says_so() -> None:
 def test_settings_lists_them() -> None:
     result = RUNNER.invoke(main.app, ["settings"], env={"COLUMNS": "200"})
     assert "STARSD_WAIT_BUDGET" in result.stdout
+
+
+def test_settings_markdown_is_the_document() -> None:
+    assert RUNNER.invoke(main.app, ["settings", "--markdown"]).stdout == markdown()
+    assert RUNNER.invoke(main.app, ["settings"]).stdout != markdown()
 
 
 def test_version() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.draft.sessions import SESSION_IDLE_S
 from starsd.bus.interface import BadJob
 from starsd.errors import EngineError
 from starsd.protocol.messages import Have, Refused, Status, Welcome
@@ -269,6 +270,19 @@ def test_session_whose_reply_stream_is_gone_is_forgotten(desk: Desktop) -> None:
     desk.bus.gone = ["out:t:b"]
     desk.ask(make_job([1]))
     (reply,) = desk.ask(make_job([2], [1], round=1))
+    assert reply.status is Status.NEED_HELLO
+
+
+def test_session_unused_for_long_is_forgotten(desk: Desktop) -> None:
+    desk.ask(make_job([1]), make_close())
+    desk.clock.now = SESSION_IDLE_S - 1
+    desk.hub.forget_idle()
+    (reply,) = desk.ask(make_job([1], round=1))
+    assert reply.status is Status.OK
+    desk.ask(make_close())
+    desk.clock.now = 2 * SESSION_IDLE_S
+    desk.hub.forget_idle()
+    (reply,) = desk.ask(make_job([1], round=2))
     assert reply.status is Status.NEED_HELLO
 
 

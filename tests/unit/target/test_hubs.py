@@ -32,7 +32,7 @@ def test_step_with_nothing_due_is_no_miss() -> None:
 def test_open_breaker_lets_single_probes_through() -> None:
     breaker = Breaker(misses=1, probe_interval_s=0.5)
     breaker.miss()
-    sent = [breaker.may_send(now / 10) for now in range(1, 12)]
+    sent = [breaker.may_send(now / 10, depth=4) for now in range(1, 12)]
     assert sent == [True] + [False] * 4 + [True] + [False] * 4 + [True]
 
 
@@ -67,3 +67,12 @@ def test_best_offer_counts_usable_hubs_only() -> None:
     assert hubs.best_offer() == hubs.known["a"].pod.offer.digest
     hubs.known["a"].refused = True
     assert hubs.best_offer() is None
+
+
+def test_prefix_job_leaves_the_turn_of_a_probe_to_the_job_that_drafts() -> None:
+    breaker = Breaker(misses=1, probe_interval_s=0.5)
+    breaker.miss()
+    assert breaker.may_send(1.0, depth=0)
+    assert breaker.may_send(1.1, depth=4)
+    assert not breaker.may_send(1.2, depth=0)
+    assert not breaker.may_send(1.2, depth=4)

@@ -1,0 +1,51 @@
+"""What a service logs, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from starsd.service import run
+from starsd.settings import ServiceSettings
+
+
+@pytest.fixture(autouse=True)
+def unconfigured() -> Iterator[None]:
+    """``run`` configures structlog for the whole process."""
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def logged(capsys: pytest.CaptureFixture[str], **settings: Any) -> list[str]:
+    """The lines of a service that logs one of each level."""
+
+    async def main(_stop: asyncio.Event) -> None:
+        log = structlog.get_logger()
+        for write in (log.debug, log.info, log.warning, log.error):
+            write("said", number=7)
+
+    run("cook", ServiceSettings(**settings), main)
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("level", "lines"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)]
+)
+def test_log_level(level: str, lines: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(logged(capsys, log_level=level)) == lines
+
+
+def test_log_json(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, last = logged(capsys, log_json=True)
+    line = json.loads(last)
+    assert (line["event"], line["level"], line["number"]) == ("said", "error", 7)
+    assert line["service"] == "cook"
+    *_, last = logged(capsys)
+    with pytest.raises(ValueError, match="line 1"):
+        json.loads(last)

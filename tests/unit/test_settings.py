@@ -1,0 +1,88 @@
+"""Settings come from ``STARSD_*``, and a bad one is told in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
+
+from starsd.errors import ConfigError
+from starsd.settings import (
+    PREFIX,
+    SERVICES,
+    DraftSettings,
+    GatewaySettings,
+    TargetSettings,
+    load,
+)
+
+OTHER_VALUES: dict[str, tuple[str, Any]] = {
+    "cores": ("0,2-3", "0,2-3"),
+    "dtype": ("bfloat16", "bfloat16"),
+    "log_level": ("debug", "debug"),
+    "targets": ('["http://a"]', ("http://a",)),
+}
+FIELDS = [
+    pytest.param(cls, name, field, id=f"{cls.__name__}.{name}")
+    for cls in SERVICES
+    for name, field in cls.model_fields.items()
+]
+
+
+def other_value(name: str, field: FieldInfo) -> tuple[str, Any]:
+    """A value that is not the default: as a variable, and as it should be read."""
+    default = field.default
+    if name in OTHER_VALUES:
+        return OTHER_VALUES[name]
+    if isinstance(default, bool):
+        return str(not default).lower(), not default
+    if isinstance(default, int | float):
+        return str(default + 1), default + 1
+    return "another", type(default)("another")
+
+
+@pytest.mark.parametrize(("cls", "name", "field"), FIELDS)
+def test_each_is_read_from_its_variable(
+    cls: type[BaseSettings], name: str, field: FieldInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, value = other_value(name, field)
+    assert getattr(load(cls), name) != value  # type: ignore[type-var]
+    monkeypatch.setenv(PREFIX + name.upper(), text)
+    assert getattr(load(cls), name) == value  # type: ignore[type-var]
+
+
+def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARSD_DRAFT", "layers:2")
+    assert load(DraftSettings, draft="noisy:0.1").draft == "noisy:0.1"
+
+
+def test_another_services_variable_is_fine_and_nobodys_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STARSD_DRAFT", "layers:2")
+    load(TargetSettings)
+    monkeypatch.setenv("STARSD_DRAUGHT", "layers:2")
+    with pytest.raises(ConfigError, match="STARSD_DRAUGHT"):
+        load(TargetSettings)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "right"),
+    [
+        ("STARSD_TARGETS", "http://a", "JSON list"),
+        ("STARSD_TARGETS", '{"a": 1}', "tuple"),
+        ("STARSD_TARGETS", "[1]", "string"),
+        ("STARSD_PORT", "70000", "65535"),
+        ("STARSD_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("STARSD_NAMESPACE", "a:b", "pattern"),
+    ],
+)
+def test_a_bad_value_is_named_with_what_would_be_right(
+    variable: str, value: str, right: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=right) as error:
+        load(GatewaySettings)
+    assert error.value.message.startswith(f"{variable}=")
