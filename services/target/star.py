@@ -120,7 +120,8 @@ class Star:
     def admit(self, sequence: Sequence) -> None:
         """Register a new sequence and let a hub start on the prompt, if there is one."""
         self._sequences[sequence.id] = sequence
-        self._send(sequence, depth=0)
+        if self._settings.draft_depth:
+            self._send(sequence, depth=0)
 
     def request(self, sequences: Iterable[Sequence]) -> None:
         """Ask for the next proposals of decoding sequences; a newer round supersedes a late one."""

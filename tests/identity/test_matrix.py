@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import pytest
 
 from services.draft.step import HubLoop
@@ -36,13 +39,19 @@ def plain(runner: Runner, requests: list[Submit]) -> list[Outcome]:
         return [outcomes(star.run([request]))[0] for request in requests]
 
 
+@pytest.fixture(scope="module")
+def expected_at(targets: list[Runner]) -> Callable[[float], list[Outcome]]:
+    """Plain answers to ``make_requests(8, temperature)``, computed once."""
+    return cache(lambda temperature: plain(targets[0], make_requests(8, temperature)))
+
+
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_plain_decoding_is_the_independent_references(
-    reference: Reference, targets: list[Runner], temperature: float
+    reference: Reference, expected_at: Callable[[float], list[Outcome]], temperature: float
 ) -> None:
     requests = make_requests(8, temperature)
     ties = 0
-    for request, (tokens, _) in zip(requests, plain(targets[0], requests), strict=True):
+    for request, (tokens, _) in zip(requests, expected_at(temperature), strict=True):
         judged = reference.judge(request.prompt, tokens, request.sampling)
         assert judged >= 0
         ties += judged
@@ -60,12 +69,12 @@ def test_reference_generates_the_same_by_itself(
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_plain_decoding_in_company_is_plain_decoding_alone(
-    targets: list[Runner], temperature: float
+    targets: list[Runner], expected_at: Callable[[float], list[Outcome]], temperature: float
 ) -> None:
     requests = make_requests(8, temperature)
     with MiniStar([targets[0]], target={"drafting": False}) as star:
         together = outcomes(star.run(requests))
-    assert together == plain(targets[0], requests)
+    assert together == expected_at(temperature)
 
 
 @pytest.mark.parametrize("draft", [LAYERS_DRAFT, NOISY_DRAFT])
@@ -74,13 +83,14 @@ def test_plain_decoding_in_company_is_plain_decoding_alone(
 def test_star_is_plain_decoding(
     targets: list[Runner],
     drafts: dict[str, Runner],
+    expected_at: Callable[[float], list[Outcome]],
     temperature: float,
     depth: int,
     draft: str,
 ) -> None:
     """Alone, then eight at once on two targets that share one hub."""
     requests = make_requests(8, temperature)
-    expected = plain(targets[0], requests)
+    expected = expected_at(temperature)
     settings = {**STAR, "draft_depth": depth}
     with MiniStar(targets, drafts[draft], target=settings) as star:
         alone = outcomes(star.run(requests[:1]))
@@ -105,7 +115,10 @@ class Forgetful:
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_star_with_constant_eviction_is_plain_decoding(
-    targets: list[Runner], drafts: dict[str, Runner], temperature: float
+    targets: list[Runner],
+    drafts: dict[str, Runner],
+    expected_at: Callable[[float], list[Outcome]],
+    temperature: float,
 ) -> None:
     requests = make_requests(8, temperature)
     with MiniStar(targets, drafts[LAYERS_DRAFT], target=STAR, draft={"seq_idle_s": 1e-9}) as star:
@@ -114,7 +127,7 @@ def test_star_with_constant_eviction_is_plain_decoding(
         needed = sum(
             pod.metric("starsd:hub_replies_total", status="need_prefix") for pod in star.pods
         )
-    assert outcomes(answers) == plain(targets[0], requests)
+    assert outcomes(answers) == expected_at(temperature)
     assert needed > 30
     assert 0.2 <= acceptance(answers) <= 0.9
 

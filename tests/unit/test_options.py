@@ -84,10 +84,7 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{DRAFTER}::test_step_budget_serves_those_in_front_first",
         ),
         "threads": (f"{ENGINE}/test_pretrained.py::test_threads",),
-        "cores": (
-            f"{UNIT}/process/test_spawn.py::test_cores_pin_the_loop_alone",
-            f"{SERVICES}::test_cores_pin_the_loop_and_not_the_front",
-        ),
+        "cores": (f"{SERVICES}::test_cores_pin_the_loop_and_not_the_front",),
         "batch_invariant": (f"{ENGINE}/test_pretrained.py::test_batch_invariant",),
     },
     "Target": {

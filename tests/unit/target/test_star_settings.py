@@ -52,8 +52,15 @@ def test_draft_depth(depth: int) -> None:
     assert talk.bus.jobs()[-1].depth == depth
 
 
-def test_depth_zero_asks_for_nothing() -> None:
-    assert Talk(draft_depth=0).ask() == 0
+def test_depth_zero_bothers_no_hub() -> None:
+    """Not even with the prompt: it would take a slot and be computed for nothing."""
+    bus = RecordingBus()
+    star, sequence = make_star(bus, Clock(), draft_depth=0), make_sequence()
+    welcome(star, bus)
+    star.admit(sequence)
+    sequence.accept([5], [])
+    star.request([sequence])
+    assert bus.jobs() == []
 
 
 @pytest.mark.parametrize("budget", [0.5, 4.0])
