@@ -10,9 +10,10 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from starsd.errors import ConfigError
@@ -37,8 +38,6 @@ def _from_json(value: object) -> object:
 class ServiceSettings(_Settings):
     """What every service has."""
 
-    id: str = Field("", description="Pod id in the registry; empty draws one (the pod name, say).")
-    boot: str = Field("", description="Incarnation of this pod; empty draws one at start.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="HTTP port; 0 takes a free one.")
     metrics_port: int = Field(
@@ -64,9 +63,29 @@ class BusSettings(_Settings):
     heartbeat_s: float = Field(
         1.0, gt=0, le=30, description="Seconds between registry writes and reads."
     )
+
+
+class PodSettings(BusSettings):
+    """What is published about a pod: targets and drafts."""
+
+    id: str = Field("", description="Pod id in the registry; empty draws one (the pod name, say).")
+    boot: str = Field("", description="Incarnation of this pod; empty draws one at start.")
     pod_ttl_s: float = Field(
-        5.0, gt=0, le=300, description="Seconds until a silent pod leaves the registry."
+        5.0,
+        gt=0,
+        le=300,
+        description="Seconds until a silent pod leaves the registry; more than STARSD_HEARTBEAT_S.",
     )
+
+    @model_validator(mode="after")
+    def _outlives_a_heartbeat(self) -> Self:
+        if self.pod_ttl_s <= self.heartbeat_s:
+            raise PydanticCustomError(
+                "pod_ttl_s",
+                "must be more than STARSD_HEARTBEAT_S={beat}",
+                {"beat": self.heartbeat_s},
+            )
+        return self
 
 
 class ModelSettings(_Settings):
@@ -104,7 +123,7 @@ class ModelSettings(_Settings):
     )
 
 
-class TargetSettings(ServiceSettings, BusSettings, ModelSettings):
+class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
     """``python -m services.target``."""
 
     port: int = Field(8001, ge=0, le=65535, description="HTTP port; 0 takes a free one.")
@@ -136,7 +155,7 @@ class TargetSettings(ServiceSettings, BusSettings, ModelSettings):
     )
 
 
-class DraftSettings(ServiceSettings, BusSettings, ModelSettings):
+class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
     """``python -m services.draft``. ``model`` is the target's; ``draft`` derives the drafter."""
 
     port: int = Field(8002, ge=0, le=65535, description="HTTP port; 0 takes a free one.")
@@ -150,6 +169,9 @@ class DraftSettings(ServiceSettings, BusSettings, ModelSettings):
         "self",
         description="Drafter: self, layers:N (the target's first N layers), noisy:S (its weights "
         "with relative noise S), or a folder or hub name with the same tokenizer.",
+    )
+    draft_revision: str = Field(
+        "main", description="Hub revision of a draft that is a model of its own."
     )
     draft_candidates: int = Field(
         64, ge=0, description="Most likely tokens a draft evaluates under the noise; 0 for all."
@@ -180,8 +202,8 @@ class GatewaySettings(ServiceSettings, BusSettings):
     target_lost_s: float = Field(
         10.0,
         gt=0,
-        description="A target without a good probe for this long loses its requests: moved if "
-        "nothing was delivered, ended with an error if something was.",
+        description="A target without a good probe or any event for this long loses its requests: "
+        "moved if nothing was delivered, ended with an error if something was.",
     )
     request_timeout_s: float = Field(
         600.0, gt=0, description="Longest life of a request, queueing included."
@@ -242,6 +264,7 @@ def _explain(error: ValidationError) -> str:
     """One line per bad setting: its variable, the value, and what would be right."""
     lines = []
     for item in error.errors():
-        variable = PREFIX + "_".join(str(part) for part in item["loc"][:1]).upper()
-        lines.append(f"{variable}={item['input']!r}: {item['msg']}")
+        name = str(item["loc"][0]) if item["loc"] else item["type"]
+        value = item["input"] if item["loc"] else item["ctx"]["value"]
+        lines.append(f"{PREFIX}{name.upper()}={value!r}: {item['msg']}")
     return "; ".join(lines)

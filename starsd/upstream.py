@@ -72,7 +72,7 @@ class Upstream:
     def _decode(self, line: bytes) -> Event:
         try:
             return self._events.decode(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ProtocolError(f"no event: {error}") from error
 
 
@@ -98,7 +98,7 @@ async def _refusal(response: httpx.Response) -> StarsdError:
             break
     try:
         fault = msgspec.json.decode(body, type=_Envelope).error
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return TransportError(f"status {response.status_code} without an error of ours")
     return RemoteError(
         ErrorBody(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
@@ -174,6 +175,7 @@ class Answers:
         events = self._upstream.generate(target.url, request)
         async with contextlib.aclosing(events):
             async for event in events:
+                target.heard_at = time.monotonic()
                 await answer.put(_checked(event, answer), target.name)
         if not answer.ended:
             raise TransportError("its stream ended without a terminal event")

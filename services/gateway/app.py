@@ -17,6 +17,7 @@ from services.gateway.answers import Answers
 from services.gateway.bodylimits import BodyLimits
 from services.gateway.chat import EventStream, Frames, complete
 from services.gateway.disconnect import unless_gone
+from services.gateway.faults import shown
 from services.gateway.invalid import explain
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.pool import Pool
@@ -116,7 +117,7 @@ def _add_models(app: FastAPI, pool: Pool) -> None:
         models = pool.models
         if name not in models:
             served = ", ".join(sorted(models)) or "no model right now"
-            message = f"model={name!r}: no such model; served: {served}"
+            message = f"model={shown(name)}: no such model; served: {served}"
             raise UnknownModelError(message, param="model")
         return _json(model(name, models[name]))
 

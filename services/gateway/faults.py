@@ -21,7 +21,10 @@ def unsupported(right: str, value: Any, *, field: str) -> PydanticCustomError:
 
 def shown(value: Any) -> str:
     """A client's value, for a message: ASCII (lone surrogates included) and not for ever."""
-    return cut(ascii(value))
+    try:
+        return cut(ascii(value))
+    except RecursionError:  # JSON nested just less deeply than the parser minds
+        return "..."
 
 
 def cut(text: str) -> str:

@@ -75,7 +75,7 @@ async def _start_heartbeat(
     """Reads the registry, publishes nothing. The first read may take as long as a connection."""
     if registry is None:
         return None
-    beat = Heartbeat(registry, settings.heartbeat_s, settings.pod_ttl_s, _nothing, pool.update)
+    beat = Heartbeat(registry, settings.heartbeat_s, 0.0, _nothing, pool.update)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(settings.connect_timeout_s):
             await beat.beat()

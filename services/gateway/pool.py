@@ -8,8 +8,10 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 
+import httpx
 import structlog
 
+from services.gateway.faults import shown
 from starsd.errors import ConfigError, UnavailableError, UnknownModelError
 from starsd.protocol.pods import Pod, PodState, TargetPod
 
@@ -31,6 +33,7 @@ class Target:
         self.failures = 0
         self.in_flight = 0
         self.heard_at = time.monotonic()
+        """Of the latest good probe or event: in a crowd, probes are late and answers go on."""
         self._riders: set[asyncio.Timeout] = set()
 
     @property
@@ -147,10 +150,11 @@ class Pool:
         known = {target.pod.model for target in self._targets.values() if target.pod is not None}
         unasked = not known or any(target.pod is None for target in self._targets.values())
         if model in known or (unasked and model):
-            message = f"model={model!r}: no live target serves it right now; try again"
+            message = f"model={shown(model)}: no live target serves it right now; try again"
             return UnavailableError(message, param="model", retry_after_s=RETRY_AFTER_S)
         served = ", ".join(sorted(known)) or "no model yet"
-        return UnknownModelError(f"model={model!r}: no such model; served: {served}", param="model")
+        message = f"model={shown(model)}: no such model; served: {served}"
+        return UnknownModelError(message, param="model")
 
 
 def _normal(url: str) -> str:
@@ -158,4 +162,10 @@ def _normal(url: str) -> str:
 
 
 def _is_http(url: str) -> bool:
-    return url.startswith(("http://", "https://"))
+    """Nothing else may reach httpx, which raises all sorts of errors for a bad host or port."""
+    try:
+        parsed = httpx.URL(url)
+        port = 80 if parsed.port is None else parsed.port
+        return parsed.scheme in ("http", "https") and parsed.host != "" and 0 < port < 2**16
+    except (httpx.InvalidURL, UnicodeError):
+        return False

@@ -15,6 +15,8 @@ from starsd.protocol.pods import TargetPod
 from starsd.service import cancel
 
 MAX_INFO_BYTES = 64 * 1024
+PAUSE_S = 0.005
+"""Least time between two probes; of very many targets each is probed less often."""
 
 
 class Prober:
@@ -38,11 +40,17 @@ class Prober:
         self._probes: dict[Target, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Probe until cancelled, after ``first_round``."""
+        """Probe until cancelled, after ``first_round``: evenly spread, for a burst of very many
+        would stall the answers under way."""
         try:
             while True:
-                await asyncio.sleep(self._interval_s)
-                self._start_probes()
+                targets = self._pool.targets
+                pause_s = max(PAUSE_S, self._interval_s / max(1, len(targets)))
+                for target in targets:
+                    await asyncio.sleep(pause_s)
+                    self._start(target)
+                if not targets:
+                    await asyncio.sleep(self._interval_s)
         finally:
             await cancel(*self._probes.values())
 
@@ -50,11 +58,10 @@ class Prober:
         """One probe of each, so that a starting gateway knows whom it can serve with."""
         await asyncio.gather(*(self.probe(target) for target in self._pool.targets))
 
-    def _start_probes(self) -> None:
+    def _start(self, target: Target) -> None:
         self._probes = {t: task for t, task in self._probes.items() if not task.done()}
-        for target in self._pool.targets:
-            if target not in self._probes:
-                self._probes[target] = asyncio.create_task(self.probe(target), name="probe")
+        if target not in self._probes:
+            self._probes[target] = asyncio.create_task(self.probe(target), name="probe")
 
     async def probe(self, target: Target) -> None:
         """One probe; its result goes into the pool. Raises nothing.
@@ -67,7 +74,7 @@ class Prober:
                 pod = await self._info(target)
         except TimeoutError:
             self._bad(target, f"no answer within {self._timeout_s} s")
-        except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, RecursionError) as error:
             self._bad(target, f"{type(error).__name__}: {error}")
         else:
             if target.failures == failures:

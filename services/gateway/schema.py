@@ -26,6 +26,11 @@ from services.gateway.unserved import (
     drop_neutral,
 )
 
+MAX_FIELDS = 256
+"""Of one object: every one is an error to describe if unknown, while all other requests wait."""
+MAX_MESSAGES = 4096
+MAX_TOOL_CALLS = 128
+MAX_METADATA = 16
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
 MAX_TOKENS = 2**31 - 1
@@ -52,6 +57,8 @@ class _Body(BaseModel):
     def _drop_absent(cls, body: Any) -> Any:
         if not isinstance(body, dict):
             return body
+        if len(body) > MAX_FIELDS:
+            raise invalid_value(f"an object of {len(body)} fields; the limit is {MAX_FIELDS}")
         body = drop_neutral(body, cls.unserved)
         return {k: v for k, v in body.items() if v is not None or k not in cls.model_fields}
 
@@ -124,7 +131,12 @@ class Message(_Body):
         None, description="Text, or text parts, which are joined. Only assistant may lack it."
     )
     name: Str | None = Field(None, description="Given to the chat template.")
-    tool_calls: list[ToolCall] | None = Field(None, description="Of an earlier assistant turn.")
+    tool_calls: list[ToolCall] | None = Field(
+        None,
+        max_length=MAX_TOOL_CALLS,
+        fail_fast=True,
+        description="Of an earlier assistant turn.",
+    )
     tool_call_id: Str | None = Field(None, description="Of a tool turn: the call it answers.")
 
     @model_validator(mode="after")
@@ -153,7 +165,7 @@ class ChatRequest(_Body):
     unserved = REQUEST
 
     model: Str = Field("", description="A name that GET /v1/models lists.")
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     max_tokens: int | None = Field(
         None, ge=1, le=MAX_TOKENS, description="Most tokens to generate; default: the context."
     )
@@ -172,7 +184,9 @@ class ChatRequest(_Body):
     stream_options: StreamOptions | None = Field(None, description="Only with stream.")
     n: int = Field(1, ge=1, description="Answers to generate; only 1 is served.")
     user: str | None = Field(None, description="Accepted and unused.")
-    metadata: dict[str, str] | None = Field(None, description="Accepted and unused.")
+    metadata: dict[str, str] | None = Field(
+        None, max_length=MAX_METADATA, description="Accepted and unused."
+    )
 
     @property
     def token_limit(self) -> int | None:

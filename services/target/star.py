@@ -27,6 +27,8 @@ FIRST_REPLY_S = 1.0
 """A first job unanswered this long is sent again, then after twice as long, and so on."""
 REJOIN_JITTER_S = 0.2
 """Sequences that lost their hub come back spread over this time, not all at once."""
+MAX_HUBS = 64
+"""Hubs greeted at once; those in use stay, whoever else the registry lists."""
 TRANSIT_S = 0.002
 """Allowance for the wire when a reply is dated by the hub's own figures."""
 
@@ -71,7 +73,7 @@ class Star:
         return self._bus.connected
 
     def update_hubs(self, pods: Iterable[HubPod]) -> None:
-        """Take the registry's word: greet the new, leave the gone and the draining."""
+        """Take the registry's word: greet those new or silent, leave the gone and the draining."""
         listed = {pod.id: pod for pod in pods if pod.state is PodState.READY}
         for hub_id, hub in list(self._hubs.known.items()):
             pod = listed.get(hub_id)
@@ -80,19 +82,23 @@ class Star:
             else:
                 hub.pod = pod
         for pod in listed.values():
-            if pod.id not in self._hubs.known:
+            known = self._hubs.get(pod.id)
+            if known is None:
                 self._meet(pod)
+            elif known.limits is None and not known.refused:
+                self._greet(pod.id)  # the hello or its answer was lost (FLUSHALL takes both)
         self._bus.flush()
 
     def _meet(self, pod: HubPod) -> None:
         settings = self._settings
         hub = Hub(pod, Breaker(settings.breaker_misses, settings.probe_interval_s))
-        self._hubs.known[pod.id] = hub
         if reason := incompatibility(pod.offer, self._facts):
             hub.refused = True
+            self._hubs.known[pod.id] = hub
             self._stats.incompatible(reason.partition(":")[0])
             log.warning("incompatible hub", hub=pod.id, reason=reason)
-        else:
+        elif sum(not other.refused for other in self._hubs.known.values()) < MAX_HUBS:
+            self._hubs.known[pod.id] = hub
             self._greet(pod.id)
 
     def _greet(self, hub_id: str) -> None:

@@ -21,7 +21,9 @@ from starsd.protocol.pods import HubPod, Pod, TargetPod
 log = structlog.get_logger()
 
 TIMEOUT_S = 1.0
-MAX_PODS = 4096
+MAX_PODS = 1024
+MAX_FACTS_BYTES = 8 * 1024
+"""Of one pod; with MAX_PODS of them a front's ``Hubs`` frame stays within its own bound."""
 LIST_TTL_MS = 3_600_000
 """The list of a star whose last pod was killed goes after this."""
 
@@ -100,7 +102,10 @@ def _read(name: str, data: bytes | None) -> Pod | None:
     if data is None:
         return None
     try:
+        if len(data) > MAX_FACTS_BYTES:
+            raise msgspec.DecodeError(f"{len(data)} bytes; the limit is {MAX_FACTS_BYTES}")
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    # Hostile nesting exhausts the decoder's recursion limit even inside fields it would skip.
+    except (msgspec.MsgspecError, RecursionError) as error:
         log.warning("undecodable pod in the registry", pod=name, reason=str(error))
         return None

@@ -14,6 +14,7 @@ from rich.console import Console
 from starsd.check.client import Answer, Question, ask_all
 from starsd.check.identity import Report, compare, make_questions
 from starsd.check.lab import Lab
+from starsd.cli.console import told
 
 app = typer.Typer(no_args_is_help=True, help="Proofs to run yourself.")
 
@@ -29,7 +30,7 @@ def identity(
     prompts: Annotated[int, typer.Option(min=1, help="(prompt, seed) pairs.")] = 200,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens per answer.")] = 24,
     model: Annotated[str, typer.Option(help="As for starsd up.")] = "smollm2-135m-instruct",
-    draft: Annotated[str, typer.Option(help="As for starsd up.")] = "noisy:0.1",
+    draft: Annotated[str, typer.Option(help="As for starsd up.")] = "noisy:0.05",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     normal: Annotated[
         bool, typer.Option("--normal", help="Normal mode; near ties are excused and counted.")
@@ -43,8 +44,9 @@ def identity(
     """
     questions = make_questions(min(prompts, QUICK_PROMPTS) if quick else prompts, max_tokens)
     settings = {"model": model, "dtype": dtype, "batch_invariant": not normal}
-    star, plain = asyncio.run(_answers(questions, settings, draft))
-    report = _judge(questions, star, plain, settings if normal else None)
+    with told():
+        star, plain = asyncio.run(_answers(questions, settings, draft))
+        report = _judge(questions, star, plain, settings if normal else None)
     _print(report, as_json=as_json)
     raise typer.Exit(0 if report.passed else 1)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
+
+from starsd.errors import ConfigError, StarsdError
 
 OURS = "star"
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_magenta")
@@ -38,3 +41,14 @@ def fail(message: str, code: int) -> NoReturn:
     """Say why on stderr, and end with ``code``."""
     Console(stderr=True, highlight=False).print(Text(f"starsd: {message}", "red"), soft_wrap=True)
     raise typer.Exit(code)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Our errors as one line and an exit code: 2 for a bad setting, 1 for the rest."""
+    try:
+        yield
+    except ConfigError as error:
+        fail(error.message, 2)
+    except StarsdError as error:
+        fail(error.message, 1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version as installed_version
 from typing import Annotated
 
@@ -16,10 +14,9 @@ from rich.table import Table
 
 from starsd.cli import chat as chatting
 from starsd.cli import check, reference
-from starsd.cli.console import fail
-from starsd.cli.up import Exit, Options
+from starsd.cli.console import told
+from starsd.cli.up import Options
 from starsd.cli.up import up as run_star
-from starsd.errors import ConfigError, StarsdError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,17 +26,6 @@ app = typer.Typer(
 
 
 app.add_typer(check.app, name="check")
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Our errors as one line and an exit code: 2 for a bad setting, 1 for the rest."""
-    try:
-        yield
-    except ConfigError as error:
-        fail(error.message, Exit.BAD_SETTING)
-    except StarsdError as error:
-        fail(error.message, 1)
 
 
 @app.command()
@@ -60,7 +46,7 @@ def up(
     Exit codes: 0 stopped, 1 a process kept dying, 2 bad option or setting, 3 not ready in time.
     """
     options = Options(targets, draft, model, dtype, port, redis)
-    with _told():
+    with told():
         raise typer.Exit(run_star(options))
 
 
@@ -75,7 +61,7 @@ def chat(
 ) -> None:
     """Ask a running star; then print TTFT, tokens/s and acceptance (on stderr)."""
     base = url.rstrip("/").removesuffix("/v1")
-    with _told(), httpx.Client(timeout=chatting.TIMEOUT, trust_env=False) as client:
+    with told(), httpx.Client(timeout=chatting.TIMEOUT, trust_env=False) as client:
         name = model or chatting.first_model(base, client)
         question = chatting.Question(text, name, max_tokens, temperature, seed)
         report = chatting.chat(base, question, _print_now, client)

@@ -77,7 +77,8 @@ class _Pod:
 
 
 def _target(wish: Wish, index: int, ports: Iterator[int], cores: str) -> _Pod:
-    settings = {"CORES": cores, **wait_budget(wish)}
+    # One user's ADVERTISE_URL cannot be that of every target.
+    settings = {"CORES": cores, "ADVERTISE_URL": "", **wait_budget(wish)}
     return _Pod(f"target-{index + 1}", "target", LOCAL, next(ports), next(ports), settings)
 
 

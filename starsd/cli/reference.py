@@ -15,6 +15,7 @@ from starsd.settings import (
     DraftSettings,
     GatewaySettings,
     ModelSettings,
+    PodSettings,
     ServiceSettings,
     TargetSettings,
     UpSettings,
@@ -23,6 +24,7 @@ from starsd.settings import (
 SECTIONS: tuple[tuple[str, type[BaseSettings]], ...] = (
     ("Every service", ServiceSettings),
     ("Redis (every service)", BusSettings),
+    ("Pod (target and draft)", PodSettings),
     ("Model (target and draft)", ModelSettings),
     ("Target", TargetSettings),
     ("Draft", DraftSettings),

@@ -25,8 +25,11 @@ _HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
 log = structlog.get_logger()
 
 
-def resolve_checkpoint(settings: ModelSettings, name: str | None = None) -> Path:
-    """Folder with config, safetensors and tokenizer of ``name`` (default: the model setting).
+def resolve_checkpoint(
+    settings: ModelSettings, name: str | None = None, revision: str | None = None
+) -> Path:
+    """Folder with config, safetensors and tokenizer of ``name`` at ``revision`` of the hub (both
+    default to the model's settings).
 
     Converts or downloads on first use, so it may take half a minute and more.
 
@@ -41,7 +44,7 @@ def resolve_checkpoint(settings: ModelSettings, name: str | None = None) -> Path
         return _checked(folder, name)
     if name.startswith(("/", ".", "~")):
         raise ConfigError(f"model {name!r}: no such folder", param="STARSD_MODEL")
-    return _from_hub(name, settings.revision)
+    return _from_hub(name, revision or settings.revision)
 
 
 def weights_revision(folder: Path) -> str:

@@ -65,7 +65,8 @@ def load_drafter_runner(settings: DraftSettings) -> Runner:
         return _scripted(settings).runner()
     from starsd.engine.pretrained import load_runner
 
-    return load_runner(resolve_checkpoint(settings, spec.checkpoint), settings, spec)
+    revision = settings.draft_revision if spec.checkpoint else None
+    return load_runner(resolve_checkpoint(settings, spec.checkpoint, revision), settings, spec)
 
 
 def _scripted(settings: ModelSettings) -> Model:

@@ -38,7 +38,7 @@ class Heartbeat:
         pod: Callable[[], Pod | None],
         on_pods: Callable[[Sequence[Pod]], None],
     ) -> None:
-        """``pod`` says what to publish, None while there is nothing to vouch for."""
+        """``pod`` says what to publish for ``ttl_s``, None while there is nothing to vouch for."""
         self._registry = registry
         self._interval_s = interval_s
         self._ttl_s = ttl_s

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from redis import Redis
 
 from starsd.bus.server import EmbeddedRedis
 from starsd.check.lab import Service
@@ -99,4 +100,15 @@ def test_redis_gone_and_back_midstream(
         mend(star.redis)
 
     same(star, questions(4, max_tokens=200), blink)
+    star.wait_whole()
+
+
+def test_all_keys_deleted_midstream(star: LiveStar) -> None:
+    """Connections live on, so nothing but the lost keys says that anything happened."""
+
+    def flush() -> None:
+        with Redis.from_url(star.redis.url, protocol=2) as redis:
+            redis.flushall()
+
+    same(star, questions(4, max_tokens=200), flush)
     star.wait_whole()

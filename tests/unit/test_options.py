@@ -38,8 +38,6 @@ UP = f"{UNIT}/cli/test_up.py"
 
 PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
     "Every service": {
-        "id": (f"{FRONT}::test_id_and_boot",),
-        "boot": (f"{FRONT}::test_id_and_boot",),
         "host": (ADDRESSES, f"{GATEWAY}::test_host_and_ports"),
         "port": (f"{GATEWAY}::test_host_and_ports",),
         "metrics_port": (f"{GATEWAY}::test_host_and_ports",),
@@ -51,7 +49,8 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Redis (every service)": {
         "redis_url": (
-            f"{SERVICES}::test_namespaces_keep_stars_apart",
+            f"{UNIT}/target/test_loop.py::test_redis_url",
+            f"{UNIT}/draft/test_loop.py::test_redis_url",
             f"{REAL}/fronts/test_star_heartbeat.py::test_a_target_learns_of_a_hub_and_of_its_end",
             f"{REAL}/gateway/test_process.py"
             "::test_serves_and_starts_without_redis_and_ends_on_sigterm",
@@ -61,7 +60,14 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{SERVICES}::test_a_gateway_finds_the_targets_of_its_own_star",
         ),
         "heartbeat_s": (f"{FRONT}::test_heartbeat_s", f"{GATEWAY}::test_heartbeat_s"),
-        "pod_ttl_s": (f"{FRONT}::test_pod_ttl_s",),
+    },
+    "Pod (target and draft)": {
+        "id": (f"{FRONT}::test_id_and_boot",),
+        "boot": (f"{FRONT}::test_id_and_boot",),
+        "pod_ttl_s": (
+            f"{FRONT}::test_pod_ttl_s",
+            f"{UNIT}/test_settings.py::test_pod_ttl_s_outlives_a_heartbeat",
+        ),
     },
     "Model (target and draft)": {
         "model": (
@@ -106,6 +112,9 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         "port": (ADDRESSES,),
         "metrics_port": (ADDRESSES,),
         "max_sequences": (f"{ENGINE}/test_loading.py::test_scripted_model",),
+        "draft_revision": (
+            f"{ENGINE}/test_loading.py::test_draft_of_its_own_has_its_own_revision",
+        ),
         "draft": (f"{ENGINE}/test_loading.py::test_all_layers_are_the_target_itself",),
         "draft_candidates": (f"{DRAFTER}::test_candidates_limit_what_is_evaluated",),
         "max_depth": (

@@ -86,3 +86,12 @@ def test_a_bad_value_is_named_with_what_would_be_right(
     with pytest.raises(ConfigError, match=right) as error:
         load(GatewaySettings)
     assert error.value.message.startswith(f"{variable}=")
+
+
+def test_pod_ttl_s_outlives_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the pod would drop out of the registry between any two of its own beats."""
+    monkeypatch.setenv("STARSD_HEARTBEAT_S", "5")
+    with pytest.raises(ConfigError, match=r"STARSD_POD_TTL_S=5\.0: want more than .*=5\.0"):
+        load(TargetSettings)
+    monkeypatch.setenv("STARSD_POD_TTL_S", "5.5")
+    assert load(TargetSettings).pod_ttl_s == 5.5

@@ -3,10 +3,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from redis import Redis
 
-from starsd.bus.registry import Registry
+from starsd.bus.registry import MAX_FACTS_BYTES, Registry
 from starsd.bus.server import EmbeddedRedis
 from starsd.errors import ConfigError, TransportError
 from starsd.protocol.keys import Keys
@@ -99,8 +100,12 @@ async def test_what_does_not_decode_is_skipped_and_logged(
         far = 2**50
         redis.zadd(KEYS.pods, {"strange": far, "gone": far, b"\xff": far})
         redis.set(KEYS.pod("strange"), b'{"role":"cook"}')
+        redis.zadd(KEYS.pods, {"deep": far, "huge": far})
+        redis.set(KEYS.pod("deep"), b'{"role":"draft","x":' + b"[" * 4000)
+        redis.set(KEYS.pod("huge"), msgspec.json.encode(HUB) + b" " * MAX_FACTS_BYTES)
     assert await registry.pods() == [HUB]
-    assert "strange" in capsys.readouterr().out
+    logged = capsys.readouterr().out
+    assert all(name in logged for name in ("strange", "deep", "huge"))
 
 
 async def test_stars_with_different_namespaces_do_not_meet(

@@ -126,6 +126,16 @@ async def test_a_hung_target_neither_stalls_others_nor_keeps_requests() -> None:
         assert 'upstream_failures_total{cause="lost"} 1.0' in await s.metrics()
 
 
+async def test_a_target_that_delivers_is_not_lost_however_late_its_probes() -> None:
+    """A crowded front answers no probe in time; cutting its answers off would make that worse."""
+    steps: list[Step] = [begin(), *[step for _ in range(12) for step in (0.15, delta("x"))], done()]
+    target = FakeTarget(script=lambda _: steps)
+    async with target.serving(), star([target], connect_timeout_s=0.1, target_lost_s=1.0) as s:
+        target.mute = True
+        answer = await s.chat()
+        assert answer.json()["choices"][0]["message"]["content"] == "x" * 12
+
+
 async def test_reported_load_steers() -> None:
     async with (
         FakeTarget(name="busy", running=4).serving() as busy,

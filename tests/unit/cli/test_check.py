@@ -82,10 +82,7 @@ def identity(*options: str) -> Result:
 def test_defaults(lab: FakeLab) -> None:
     CliRunner().invoke(main.app, ["check", "identity"])
     assert [len(questions) for questions in lab.asked] == [200, 200]
-    assert lab.common["model"] == "smollm2-135m-instruct"
-    assert lab.common["dtype"] == "float32"
     assert lab.common["batch_invariant"] is True
-    assert lab.started["draft"] == {"draft": "noisy:0.1"}
 
 
 def test_prompts_and_max_tokens(lab: FakeLab) -> None:

@@ -67,6 +67,12 @@ def test_gateway_knows_its_targets_without_redis() -> None:
     assert urls == [f"http://127.0.0.1:{port}" for port in ports]
 
 
+def test_no_target_advertises_the_url_of_another() -> None:
+    environment = {**WISH.environment, "STARSD_ADVERTISE_URL": "http://node:1"}
+    plan = plan_of(replace(WISH, environment=environment))
+    assert [env_of(plan, f"target-{i}")["STARSD_ADVERTISE_URL"] for i in (1, 2)] == ["", ""]
+
+
 def test_only_the_gateway_listens_on_the_host_asked_for() -> None:
     plan = plan_of(replace(WISH, host="0.0.0.0"))
     hosts = {child.name: child.env["STARSD_HOST"] for child in plan.children}

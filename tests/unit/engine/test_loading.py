@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
@@ -127,3 +128,19 @@ def test_scripted_model(tmp_path: Path) -> None:
 def test_scripted_class_must_exist(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="STARSD_SCRIPTED"):
         load_model(settings(tmp_path, scripted=name))
+
+
+def test_draft_of_its_own_has_its_own_revision(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def download(name: str, *, revision: str, allow_patterns: list[str]) -> str:
+        asked.append((name, revision))
+        return str(tiny_model)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    revisions = {"revision": "v2", "draft_revision": "d1"}
+    load_drafter_runner(draft_settings(tiny_model, draft="org/small", **revisions))
+    load_drafter_runner(draft_settings("org/big", draft="self", **revisions))
+    assert asked == [("org/small", "d1"), ("org/big", "v2")]

@@ -147,9 +147,12 @@ def test_bad_urls() -> None:
     with pytest.raises(ConfigError, match="ftp://x"):
         Pool(["ftp://x"])
     pool = Pool(())
-    bad = TargetPod(id="a", boot="b", state=PodState.READY, url="x", model="m", max_length=1)
-    pool.update([bad])
-    assert urls(pool) == set()
+    for url in ("x", "http://", "http://a:99999", "http://a:0", "http://[::1", "http://xn--"):
+        bad = TargetPod(id="a", boot="b", state=PodState.READY, url=url, model="m", max_length=1)
+        pool.update([bad])
+        assert urls(pool) == set()
+        with pytest.raises(ConfigError):
+            Pool([url])
 
 
 async def test_lose_ends_what_the_target_carries() -> None:

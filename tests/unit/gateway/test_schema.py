@@ -9,7 +9,7 @@ from openai.types.chat import ChatCompletionStreamOptionsParam, completion_creat
 from pydantic import ValidationError
 
 from services.gateway.invalid import explain
-from services.gateway.schema import ChatRequest, StreamOptions
+from services.gateway.schema import MAX_FIELDS, MAX_MESSAGES, ChatRequest, StreamOptions
 from services.gateway.translate import to_generate
 from services.gateway.unserved import REQUEST, STREAM_OPTIONS
 from starsd.errors import ErrorBody
@@ -221,6 +221,25 @@ def test_unknown_fields_are_refused(value: Any) -> None:
 def test_long_values_are_cut_in_messages() -> None:
     assert len(refusal(temperature="x" * 10_000).message) < 400
     assert len(refusal(**{"x" * 10_000: 1}).message) < 400
+
+
+def test_what_would_keep_the_gateway_busy_is_refused_at_once() -> None:
+    """One fault is all that is told, so the rest need not be found."""
+    with pytest.raises(ValidationError) as caught:
+        generate(*[{"role": "x"}] * MAX_MESSAGES)
+    assert caught.value.error_count() == 1
+    with pytest.raises(ValidationError) as caught:
+        generate(**{f"field{number}": 1 for number in range(10 * MAX_FIELDS)})
+    assert caught.value.error_count() == 1
+    assert refusal(*[USER] * (MAX_MESSAGES + 1)).param == "messages"
+
+
+def test_values_too_deep_to_show_are_refused_all_the_same() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    error = refusal(tools=deep)
+    assert (error.param, error.message[:9]) == ("tools", "tools=...")
 
 
 def test_every_field_of_the_sdk_is_known() -> None:

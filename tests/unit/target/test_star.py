@@ -9,7 +9,7 @@ import pytest
 
 from services.target.jobs import MAX_ATTEMPTS, Jobs
 from services.target.sequence import Sequence
-from services.target.star import FIRST_REPLY_S, REJOIN_JITTER_S, Star
+from services.target.star import FIRST_REPLY_S, MAX_HUBS, REJOIN_JITTER_S, Star
 from starsd.bus.interface import Garbage, QueueGone, Reconnected
 from starsd.protocol.messages import (
     MAX_TOKENS_PER_ENTRY,
@@ -76,6 +76,27 @@ def test_incompatible_hub_is_neither_greeted_nor_used(bus: RecordingBus, clock: 
     star.admit(make_sequence())
     assert bus.sent == []
     assert star.usable_hubs == 0
+
+
+def test_only_so_many_hubs_are_greeted_and_the_one_in_use_stays(
+    star: Star, bus: RecordingBus
+) -> None:
+    """A registry full of strangers (a restart storm, a stale key) must not cost a step."""
+    others = [make_pod(f"a{number}") for number in range(2 * MAX_HUBS)]
+    strangers = [make_pod(f"b{number}", tokenizer="other") for number in range(MAX_HUBS)]
+    for _ in range(3):
+        star.update_hubs([*strangers, *others, make_pod()])
+    assert len(set(bus.hellos())) == MAX_HUBS
+    assert star.usable_hubs == 1
+
+
+def test_silent_hub_is_greeted_again_until_it_answers(bus: RecordingBus, clock: Clock) -> None:
+    """The first hello or its welcome may be lost, and nothing else would ever ask again."""
+    star = make_star(bus, clock)
+    star.update_hubs([make_pod()])
+    welcome(star, bus)
+    star.update_hubs([make_pod()])
+    assert bus.hellos() == ["hub", "hub"]
 
 
 def test_no_job_before_the_welcome(bus: RecordingBus, clock: Clock) -> None:
