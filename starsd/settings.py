@@ -80,10 +80,9 @@ class PodSettings(BusSettings):
     @model_validator(mode="after")
     def _outlives_a_heartbeat(self) -> Self:
         if self.pod_ttl_s <= self.heartbeat_s:
+            facts = {"value": self.pod_ttl_s, "beat": self.heartbeat_s}
             raise PydanticCustomError(
-                "pod_ttl_s",
-                "must be more than STARSD_HEARTBEAT_S={beat}",
-                {"beat": self.heartbeat_s},
+                "pod_ttl_s", "want more than STARSD_HEARTBEAT_S={beat}", facts
             )
         return self
 
