@@ -68,8 +68,14 @@ class BusSettings(_Settings):
 class PodSettings(BusSettings):
     """What is published about a pod: targets and drafts."""
 
-    id: str = Field("", description="Pod id in the registry; empty draws one (the pod name, say).")
-    boot: str = Field("", description="Incarnation of this pod; empty draws one at start.")
+    id: str = Field(
+        "",
+        max_length=100,
+        description="Pod id in the registry; empty draws one (the pod name, say).",
+    )
+    boot: str = Field(
+        "", max_length=27, description="Incarnation of this pod; empty draws one at start."
+    )
     pod_ttl_s: float = Field(
         5.0,
         gt=0,

@@ -18,6 +18,8 @@ MAX_SEED = 2**64 - 1
 MAX_STOPS = 16
 MAX_STOP_CHARS = 4096
 MAX_MAGNITUDE = 1e6
+CHARS_PER_TOKEN = 256
+"""More than any tokenizer packs into a token on average over a whole prompt."""
 
 
 def decode(body: bytes) -> Generate:
@@ -73,6 +75,21 @@ def _check_numbers(values: Iterable[float], param: str) -> None:
     for value in values:
         if not math.isfinite(value) or abs(value) > MAX_MAGNITUDE:
             raise RequestError(f"{param} has {value}, over {MAX_MAGNITUDE:g}", param=param)
+
+
+def check_size(generate: Generate, max_length: int) -> None:
+    """Refuse what cannot fit before it is tokenised, which takes a second per megabyte.
+
+    Raises:
+        ContextLengthError: with the numbers.
+    """
+    characters = sum(len(message["content"]) for message in generate.messages)
+    if characters > max_length * CHARS_PER_TOKEN:
+        message = (
+            f"the context of this model is {max_length} tokens; the messages have {characters} "
+            f"characters, over {CHARS_PER_TOKEN} for each"
+        )
+        raise ContextLengthError(message, param="messages")
 
 
 def room(prompt_len: int, max_tokens: int | None, max_length: int) -> int:

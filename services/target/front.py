@@ -96,6 +96,7 @@ class TargetFront(ModelFront):
             engine = self._serving()
             request = admission.decode(body)
             admission.check(request, self.model, engine.tokenizer.vocab_size)
+            admission.check_size(request, engine.started.max_length)
             answer = self.requests.admit()
         except StarsdError as error:
             self._metrics.ended(outcome_of(error.body()))

@@ -57,6 +57,9 @@ class Hub:
     breaker: Breaker
     limits: Limits | None = None
     refused: bool = False
+    """Its offer is of no use to us."""
+    greet_at: float = 0.0
+    """It had no room for our session; clock time at which to ask again."""
     latency_s: float | None = None
     answered: bool = False
     """Some reply was timely since the last step."""

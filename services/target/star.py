@@ -29,6 +29,8 @@ REJOIN_JITTER_S = 0.2
 """Sequences that lost their hub come back spread over this time, not all at once."""
 MAX_HUBS = 64
 """Hubs greeted at once; those in use stay, whoever else the registry lists."""
+SESSION_REFUSED_S = 30.0
+"""A hub that had no room for our session is asked again after this."""
 TRANSIT_S = 0.002
 """Allowance for the wire when a reply is dated by the hub's own figures."""
 
@@ -85,7 +87,7 @@ class Star:
             known = self._hubs.get(pod.id)
             if known is None:
                 self._meet(pod)
-            elif known.limits is None and not known.refused:
+            elif known.limits is None and not known.refused and self._clock() >= known.greet_at:
                 self._greet(pod.id)  # the hello or its answer was lost (FLUSHALL takes both)
         self._bus.flush()
 
@@ -251,7 +253,7 @@ class Star:
             hub.limits = answer.limits
             log.info("welcomed", hub=answer.hub, max_depth=answer.limits.max_depth)
         else:
-            hub.refused = True
+            hub.limits, hub.greet_at = None, self._clock() + SESSION_REFUSED_S
             log.warning("session refused", hub=answer.hub, reason=answer.reason)
 
     def _queue_gone(self, queue: str) -> None:

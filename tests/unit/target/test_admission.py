@@ -102,3 +102,11 @@ def test_no_room_names_all_numbers(prompt: int, wanted: int | None) -> None:
     if prompt < 16:
         assert str(wanted) in caught.value.message
     assert caught.value.body().code == "context_length_exceeded"
+
+
+def test_what_cannot_fit_is_refused_before_it_is_tokenised() -> None:
+    messages = [{"role": "user", "content": "x" * 1500}, {"role": "user", "content": "x" * 1061}]
+    with pytest.raises(ContextLengthError, match=r"10 tokens.*2561 characters"):
+        admission.check_size(request(messages=messages), max_length=10)
+    messages[1]["content"] = "x" * 1060
+    admission.check_size(request(messages=messages), max_length=10)

@@ -9,7 +9,7 @@ import pytest
 
 from services.target.jobs import MAX_ATTEMPTS, Jobs
 from services.target.sequence import Sequence
-from services.target.star import FIRST_REPLY_S, MAX_HUBS, REJOIN_JITTER_S, Star
+from services.target.star import FIRST_REPLY_S, MAX_HUBS, REJOIN_JITTER_S, SESSION_REFUSED_S, Star
 from starsd.bus.interface import Garbage, QueueGone, Reconnected
 from starsd.protocol.messages import (
     MAX_TOKENS_PER_ENTRY,
@@ -128,6 +128,18 @@ def test_refused_session_is_not_used(bus: RecordingBus, clock: Clock) -> None:
     star.receive()
     star.admit(make_sequence())
     assert bus.jobs() == []
+
+
+def test_hub_without_room_is_asked_again_after_a_while(bus: RecordingBus, clock: Clock) -> None:
+    star = make_star(bus, clock)
+    star.update_hubs([make_pod()])
+    bus.arrived.append(Refused(session=SESSION, hub="hub", hub_boot="h1", reason="full"))
+    star.receive()
+    star.update_hubs([make_pod()])
+    assert bus.hellos() == ["hub"]
+    clock.now += SESSION_REFUSED_S
+    star.update_hubs([make_pod()])
+    assert bus.hellos() == ["hub", "hub"]
 
 
 def test_new_incarnation_is_greeted_anew(star: Star, bus: RecordingBus) -> None:
