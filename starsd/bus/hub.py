@@ -98,6 +98,8 @@ class RedisHubBus:
     def _sort(self) -> None:
         for entry in _taken(self._intake.fresh):
             self._screen(entry)
+        if not self._writer.up:  # the reader may be back first; what was delivered can wait
+            return
         for entry in [*_taken(self._intake.again), *_taken(self._hygiene.again)]:
             self._redeliver(entry)
 
