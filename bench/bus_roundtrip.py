@@ -14,9 +14,10 @@ import time
 
 from starsd.bus.hub import RedisHubBus
 from starsd.bus.interface import Job
-from starsd.bus.server import EmbeddedRedis, free_port
+from starsd.bus.server import EmbeddedRedis
 from starsd.bus.target import RedisTargetBus
 from starsd.bus.waiting import wait_readable
+from starsd.process.ports import free_ports
 from starsd.protocol.keys import Keys
 from starsd.protocol.messages import Close, Have, Proposal, Propose, Status
 from starsd.protocol.sampling import SamplingParams
@@ -141,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5000, help="measured rounds per line")
     rounds = parser.parse_args().rounds
-    for name, port in (("unix", 0), ("tcp", free_port())):
+    for name, port in (("unix", 0), ("tcp", free_ports(1, "127.0.0.1")[0])):
         with EmbeddedRedis(port=port) as server:
             measure(name, server, rounds)
 

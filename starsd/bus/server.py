@@ -196,14 +196,6 @@ def _ping(path: str) -> bool:
         return sock.recv(64).startswith((b"+PONG", b"-NOAUTH"))
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody has just now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 def _die_with_parent() -> Callable[[], None] | None:
     """What the child runs before exec: Linux then kills it when we are gone, however we went.
 

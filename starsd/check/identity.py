@@ -7,7 +7,7 @@ the reference's own sample, or so near a tie that rounding explains it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import cycle, islice, product
 
@@ -92,12 +92,3 @@ def explained(reference: Runner, sampling: SamplingParams, answer: Answer) -> bo
         if own != text[position] and not tied:
             return False
     return True
-
-
-def mismatches(star: Sequence[Answer], plain: Sequence[Answer]) -> list[int]:
-    """Which answers differ at all."""
-    return [
-        index
-        for index, (ours, theirs) in enumerate(zip(star, plain, strict=True))
-        if ours.outcome != theirs.outcome
-    ]

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from starsd.bus.server import EmbeddedRedis, free_port
+from starsd.bus.server import EmbeddedRedis
+from starsd.process.ports import free_ports
 from tests.livestar import LiveStar, eventually, health, questions, rounds, texts
 
 
 @pytest.fixture
 def no_redis() -> Iterator[EmbeddedRedis]:
     """A server of a TCP port of its own, not started."""
-    server = EmbeddedRedis(port=free_port())
+    server = EmbeddedRedis(port=free_ports(1, "127.0.0.1")[0])
     yield server
     server.close()
 

@@ -10,7 +10,8 @@ import pytest
 from redis import Redis
 
 from starsd.bus.interface import HubBus, TargetBus
-from starsd.bus.server import EmbeddedRedis, find_server, free_port
+from starsd.bus.server import EmbeddedRedis, find_server
+from starsd.process.ports import free_ports
 from tests.integration.bus.arms import Arms, Hub, MemoryArms, RedisArms, Target
 
 KINDS = ("memory", "valkey-tcp", "valkey-unix", "redis-tcp", "redis-unix")
@@ -33,7 +34,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis | None]:
     if kind == "memory":
         yield None
         return
-    port = free_port() if kind.endswith("tcp") else 0
+    port = free_ports(1, "127.0.0.1")[0] if kind.endswith("tcp") else 0
     with EmbeddedRedis(binary=binary(kind), port=port) as running:
         yield running
 

@@ -17,8 +17,9 @@ from redis import Redis
 from starsd.bus.hub import RedisHubBus
 from starsd.bus.hygiene import HygieneTimes
 from starsd.bus.interface import Garbage, Reconnected
-from starsd.bus.server import EmbeddedRedis, free_port
+from starsd.bus.server import EmbeddedRedis
 from starsd.bus.target import RedisTargetBus
+from starsd.process.ports import free_ports
 from starsd.protocol.codec import encode
 from starsd.protocol.keys import FIELD, GROUP
 from starsd.protocol.messages import Proposal
@@ -192,7 +193,7 @@ def test_a_full_server_is_no_draft_and_no_crash(both: tuple[Target, Hub], redis:
 
 def test_a_replica_is_left_and_a_master_found_again(both: tuple[Target, Hub], redis: Redis) -> None:
     target, hub = both
-    redis.replicaof("127.0.0.1", str(free_port()))
+    redis.replicaof("127.0.0.1", str(free_ports(1, "127.0.0.1")[0]))
     target.bus.send_hub("h1", propose(seq="lost"))
     until(lambda: not target.bus.connected, target, hub)
     redis.replicaof("NO", "ONE")
@@ -250,7 +251,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 )
 def test_tls(tmp_path: Path) -> None:
     key, cert = certificate(tmp_path)
-    port = free_port()
+    port = free_ports(1, "127.0.0.1")[0]
     options = (
         ("tls-port", str(port)),
         ("tls-cert-file", str(cert)),

@@ -14,8 +14,9 @@ import pytest
 from redis import Redis
 
 from starsd.bus import server as server_module
-from starsd.bus.server import EmbeddedRedis, embedded_redis, find_server, free_port
+from starsd.bus.server import EmbeddedRedis, embedded_redis, find_server
 from starsd.errors import ConfigError, TransportError
+from starsd.process.ports import free_ports
 
 
 def client(server: EmbeddedRedis) -> Redis:
@@ -51,7 +52,7 @@ def test_it_is_private_bounded_and_forgetful() -> None:
 
 
 def test_a_tcp_port_is_on_this_machine_only() -> None:
-    port = free_port()
+    port = free_ports(1, "127.0.0.1")[0]
     with EmbeddedRedis(port=port) as server:
         assert server.url == f"redis://127.0.0.1:{port}"
         with client(server) as redis:

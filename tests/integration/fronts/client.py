@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ import msgspec
 
 from services.target.serve import serve
 from starsd.errors import StarsdError
+from starsd.process.ports import free_ports
 from starsd.protocol.events import GENERATE_PATH, INFO_PATH, Event, Generate
 from starsd.protocol.pods import TargetPod
 from starsd.protocol.sampling import SamplingParams
@@ -23,12 +23,6 @@ from tests.integration.fronts.fakes import fake_loop, tokenizer
 DEADLINE_S = 30.0
 
 T = TypeVar("T")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 def request(content: str, **changes: Any) -> bytes:
@@ -103,12 +97,13 @@ class Client:
 
 
 def settings(**changes: Any) -> TargetSettings:
+    port, metrics_port = free_ports(2, "127.0.0.1")
     fields: dict[str, Any] = {
         "id": "t",
         "boot": "b",
         "model": "m",
-        "port": free_port(),
-        "metrics_port": free_port(),
+        "port": port,
+        "metrics_port": metrics_port,
         "max_sequences": 2,
         "max_waiting": 1,
         "heartbeat_s": 0.05,

@@ -8,16 +8,18 @@ from typing import Any
 from services.draft.serve import serve
 from starsd.bus.registry import Registry
 from starsd.bus.server import EmbeddedRedis
+from starsd.process.ports import free_ports
 from starsd.protocol.pods import HubPod, PodState
 from starsd.settings import DraftSettings
-from tests.integration.fronts.client import DEADLINE_S, free_port, target, until
+from tests.integration.fronts.client import DEADLINE_S, target, until
 from tests.integration.fronts.fakes import fake_loop
 from tests.unit.process.fakeloop import OFFER
 
 
 def hub_settings(url: str) -> DraftSettings:
     fields: dict[str, Any] = {"id": "h", "boot": "b", "heartbeat_s": 0.05, "redis_url": url}
-    return DraftSettings(**fields, port=free_port(), metrics_port=free_port())
+    port, metrics_port = free_ports(2, "127.0.0.1")
+    return DraftSettings(**fields, port=port, metrics_port=metrics_port)
 
 
 async def until_listed(registry: Registry, *ids: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from starsd.bus import link as link_module
 from starsd.bus.address import Address
 from starsd.bus.link import BACKOFF_MOST_S, CONNECT_S, PING_AFTER_S, SILENCE_S, Link, Reply
-from starsd.bus.server import free_port
+from starsd.process.ports import free_ports
 from tests.unit.bus.fake_server import Clock, FakeServer
 
 
@@ -243,7 +243,7 @@ def test_a_host_name_is_looked_up_and_each_address_tried(
 def test_an_unknown_or_deaf_host_only_costs_a_retry(
     make: Callable[[Address], Link], clock: Clock
 ) -> None:
-    for host, port in (("name.invalid", 1), ("127.0.0.1", free_port())):
+    for host, port in (("name.invalid", 1), ("127.0.0.1", free_ports(1, "127.0.0.1")[0])):
         link = make(Address(host=host, port=port))
         while not link._failures:
             link.poll()
