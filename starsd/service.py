@@ -33,8 +33,8 @@ from starsd.settings import ServiceSettings
 
 log = structlog.get_logger()
 
-DRAIN_S = 5
-"""Seconds that open requests get to end at shutdown."""
+CANCEL_S = 5
+"""Seconds that what was cancelled gets to end."""
 KEEP_ALIVE_S = 30
 BACKLOG = 2048
 TICK_S = 1.0
@@ -116,7 +116,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serving(
-    app: ASGIApp, host: str, port: int, *, what: str = "http", drain_s: int = DRAIN_S
+    app: ASGIApp, host: str, port: int, *, what: str = "http", drain_s: int = CANCEL_S
 ) -> AsyncIterator[int]:
     """Serve an app until the block ends; yields the port (the real one where ``port`` is 0).
 
@@ -179,10 +179,10 @@ async def _started(server: _Server, task: asyncio.Task[None]) -> None:
 async def _end(tasks: set[asyncio.Task[None]]) -> None:
     """Requests that uvicorn cancelled without waiting for them."""
     if tasks:
-        await asyncio.wait(set(tasks), timeout=DRAIN_S)
+        await asyncio.wait(set(tasks), timeout=CANCEL_S)
 
 
-async def cancel(*tasks: asyncio.Task[Any], within_s: float = DRAIN_S) -> None:
+async def cancel(*tasks: asyncio.Task[Any], within_s: float = CANCEL_S) -> None:
     """Cancel tasks and wait for their end; what they raise is theirs and is dropped here."""
     for task in tasks:
         task.cancel()

@@ -147,6 +147,9 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
     request_timeout_s: float = Field(
         600.0, gt=0, description="Longest life of a request, queueing included."
     )
+    drain_s: int = Field(
+        5, ge=0, le=3600, description="Seconds that open requests get to end at shutdown."
+    )
     drafting: bool = Field(True, description="Ask hubs for proposals; false serves plain.")
     draft_depth: int = Field(4, ge=0, le=64, description="Tokens to propose per round.")
     wait_budget: float = Field(
@@ -212,6 +215,9 @@ class GatewaySettings(ServiceSettings, BusSettings):
     )
     request_timeout_s: float = Field(
         600.0, gt=0, description="Longest life of a request, queueing included."
+    )
+    drain_s: int = Field(
+        5, ge=0, le=3600, description="Seconds that open requests get to end at shutdown."
     )
     keepalive_s: float = Field(
         15.0, gt=0, description="Silence in a stream after which a comment is sent."

@@ -60,7 +60,7 @@ async def running_gateway(
         app = create_app(settings, pool, answers, metrics, readiness)
         host = settings.host
         health = serving(aside, host, settings.metrics_port, what="health and metrics")
-        main = serving(app, host, settings.port, what="OpenAI API")
+        main = serving(app, host, settings.port, what="OpenAI API", drain_s=settings.drain_s)
         metrics_port = await stack.enter_async_context(health)
         port = await stack.enter_async_context(main)
         yield Gateway(pool, metrics, port, metrics_port)

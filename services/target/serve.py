@@ -12,7 +12,7 @@ from starsd.engine.interface import Tokenizer
 from starsd.engine.loading import load_model
 from starsd.process.front import connect_registry
 from starsd.process.spawn import spawn_loop
-from starsd.service import DRAIN_S, metrics_app, serving, until
+from starsd.service import metrics_app, serving, until
 from starsd.settings import TargetSettings
 
 LoopMain = Callable[[TargetSettings, socket.socket], None]
@@ -52,4 +52,4 @@ async def _serve_http(settings: TargetSettings, front: TargetFront, stop: asynci
         try:
             await until(stop, front.run())
         finally:
-            await front.drain(DRAIN_S)
+            await front.drain(settings.drain_s)

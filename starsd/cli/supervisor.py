@@ -42,7 +42,7 @@ class Patience:
     quick_deaths: int = 5
     """So many in a row end the star."""
     grace_s: float = 15.0
-    """From SIGTERM to SIGKILL; a service itself takes up to 10 s to drain and end its loop."""
+    """From SIGTERM to SIGKILL."""
 
     def delay_s(self, deaths: int) -> float:
         """Pause before the restart that follows the ``deaths``-th quick death in a row."""

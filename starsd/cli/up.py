@@ -37,6 +37,9 @@ from starsd.settings import (
     load,
 )
 
+ENDING_S = 10.0
+"""What a service takes to end once its open requests have."""
+
 
 class Exit(IntEnum):
     """Exit codes of ``starsd up``."""
@@ -85,7 +88,8 @@ def up(options: Options) -> Exit:
             environment={**os.environ, **named},
         )
         plan = make_plan(wish, _cores(), free_ports(ports_needed(wish.targets, wish.draft), LOCAL))
-        return asyncio.run(_run(plan, (*redis, *plan.children), settings.ready_timeout_s))
+        patience = Patience(grace_s=target.drain_s + ENDING_S)
+        return asyncio.run(_run(plan, (*redis, *plan.children), settings.ready_timeout_s, patience))
 
 
 def _given(**values: object) -> dict[str, object]:
@@ -112,13 +116,15 @@ def _redis(url: str, stack: ExitStack) -> tuple[list[Child], str]:
     return [Child("redis", tuple(command), dict(os.environ), stops_last=True)], url
 
 
-async def _run(plan: Plan, children: Sequence[Child], ready_timeout_s: float) -> Exit:
+async def _run(
+    plan: Plan, children: Sequence[Child], ready_timeout_s: float, patience: Patience
+) -> Exit:
     log = LogView([child.name for child in children])
     log.say(f"starting {', '.join(child.name for child in children)}")
     with stop_on_signal() as stop:
         # The terminal was closed.
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop.set)
-        keeping = asyncio.create_task(Supervisor(children, log.show, Patience()).run(stop))
+        keeping = asyncio.create_task(Supervisor(children, log.show, patience).run(stop))
         opening = asyncio.create_task(_open(plan, log, ready_timeout_s))
         try:
             await asyncio.wait([keeping, opening], return_when=asyncio.FIRST_COMPLETED)

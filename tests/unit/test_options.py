@@ -102,6 +102,7 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         "request_timeout_s": (
             f"{REAL}/fronts/test_target_front.py::test_a_request_has_a_deadline",
         ),
+        "drain_s": (f"{REAL}/fronts/test_target_process.py::test_drain_s",),
         "drafting": (f"{UNIT}/target/test_star.py::test_drafting_off_sends_nothing",),
         "draft_depth": (f"{STAR}::test_draft_depth",),
         "wait_budget": (f"{STAR}::test_wait_budget",),
@@ -135,6 +136,7 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "target_lost_s": (f"{GATEWAY}::test_target_lost_s",),
         "request_timeout_s": (f"{REAL}/gateway/test_errors.py::test_the_deadline_of_a_request",),
+        "drain_s": (f"{REAL}/gateway/test_process.py::test_drain_s",),
         "keepalive_s": (f"{REAL}/gateway/test_answers.py::test_silence_is_filled_with_comments",),
         "max_body_bytes": (f"{REAL}/gateway/test_errors.py::test_a_body_over_the_limit",),
     },

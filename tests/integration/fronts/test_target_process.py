@@ -10,10 +10,12 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import psutil
 import pytest
 
+from starsd.protocol.events import Done, Error
 from starsd.settings import TargetSettings
 from tests.integration.fronts.client import DEADLINE_S, Client, settings
 
@@ -26,8 +28,8 @@ def environment(chosen: TargetSettings) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def process() -> AsyncIterator[tuple[Client, Process]]:
-    chosen = settings()
+async def process(**changes: Any) -> AsyncIterator[tuple[Client, Process]]:
+    chosen = settings(**changes)
     command = [sys.executable, "-m", "tests.integration.fronts.fake_target"]
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(*command, env=environment(chosen), stderr=pipe)
@@ -54,6 +56,17 @@ async def test_told_to_stop_it_exits_with_0_and_takes_its_loop_along(number: int
         child.send_signal(number)
         assert await ended(child) == 0
         assert not loop.is_running()
+
+
+@pytest.mark.parametrize(("drain_s", "last"), [(0, Error), (30, Done)])
+async def test_drain_s(drain_s: int, last: type) -> None:
+    async with process(drain_s=drain_s) as (client, child):
+        async with client.stream("hi", max_tokens=500) as stream:
+            await anext(stream)
+            child.send_signal(signal.SIGTERM)
+            seen = [event async for event in stream]
+        assert isinstance(seen[-1], last)
+        assert await ended(child) == 0
 
 
 async def test_without_its_loop_it_exits_with_1_and_says_why() -> None:

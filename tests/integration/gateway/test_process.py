@@ -13,8 +13,9 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 
 import httpx
+import pytest
 
-from tests.fake_target import FakeTarget
+from tests.fake_target import FakeTarget, begin, delta, done
 from tests.integration.gateway.star import CHAT, USER
 
 START_S = 60.0
@@ -61,6 +62,26 @@ async def test_serves_and_starts_without_redis_and_ends_on_sigterm() -> None:
         ready = (await client.get("/health/ready")).json()
         assert (ready["status"], ready["registry"]) == ("degraded", "lost")
         process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+@pytest.mark.parametrize(("drain_s", "whole"), [("0", False), ("30", True)])
+async def test_drain_s(drain_s: str, whole: bool) -> None:
+    slow = FakeTarget(script=lambda _: [begin(), delta("a"), 0.5, done()])
+    async with (
+        slow.serving() as target,
+        gateway(targets=json.dumps([target.url]), drain_s=drain_s) as (process, url),
+        httpx.AsyncClient(base_url=url, verify=False) as client,
+    ):
+        asked = {"model": "tiny", "messages": USER, "stream": True}
+        text = ""
+        with contextlib.suppress(httpx.RemoteProtocolError):
+            async with client.stream("POST", CHAT, json=asked) as response:
+                async for line in response.aiter_lines():
+                    if not text:
+                        process.send_signal(signal.SIGTERM)
+                    text += line
+        assert text.endswith("[DONE]") is whole
         assert await asyncio.wait_for(process.wait(), 20) == 0
 
 

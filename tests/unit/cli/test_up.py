@@ -9,7 +9,7 @@ import pytest
 
 from starsd.cli import up as module
 from starsd.cli.plan import Plan
-from starsd.cli.supervisor import Child
+from starsd.cli.supervisor import Child, Patience
 from starsd.cli.up import Exit, Options, up
 from starsd.process.ports import free_ports
 
@@ -21,6 +21,7 @@ class Start:
     plan: Plan
     children: Sequence[Child]
     ready_timeout_s: float
+    patience: Patience
 
     @property
     def names(self) -> list[str]:
@@ -42,8 +43,10 @@ Begin = Callable[[Options], Start]
 def start(monkeypatch: pytest.MonkeyPatch) -> Begin:
     started: list[Start] = []
 
-    async def record(plan: Plan, children: Sequence[Child], ready_timeout_s: float) -> Exit:
-        started.append(Start(plan, children, ready_timeout_s))
+    async def record(
+        plan: Plan, children: Sequence[Child], ready_timeout_s: float, patience: Patience
+    ) -> Exit:
+        started.append(Start(plan, children, ready_timeout_s, patience))
         return Exit.STOPPED
 
     def begin(options: Options) -> Start:
@@ -96,3 +99,10 @@ def test_redis(start: Begin) -> None:
 def test_ready_timeout_s(start: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARSD_READY_TIMEOUT_S", "12.5")
     assert start(Options()).ready_timeout_s == 12.5
+
+
+def test_services_that_drain_for_long_are_not_killed_meanwhile(
+    start: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STARSD_DRAIN_S", "100")
+    assert start(Options()).patience.grace_s > 100
