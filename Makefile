@@ -1,6 +1,7 @@
 # make setup   .venv with everything pinned (Python 3.11 to 3.13 and make; no compiler)
 # make run     the whole star in the foreground; options: make run ARGS="--targets 3 --port 8080"
 # make test    lint, types, import contracts, dependencies, all tests
+# make load    30 s of Locust on a star of its own; options: make load ARGS="--users 2 --run-time 10s"
 # make lint, make format, make docs (docs/settings.md), make constraints (after an upgrade)
 
 SHELL := /bin/sh
@@ -10,7 +11,7 @@ STAMP := $(VENV)/.setup
 ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: setup run test lint format docs constraints
+.PHONY: setup run test load lint format docs constraints
 
 setup: $(STAMP)
 
@@ -23,6 +24,9 @@ run: $(STAMP)
 
 test: lint
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+load: $(STAMP)
+	scripts/load $(VENV) $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check
