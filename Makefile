@@ -3,6 +3,7 @@
 # make test    lint, types, import contracts, dependencies, all tests
 # make load    30 s of Locust on a star of its own; options: make load ARGS="--users 2 --run-time 10s"
 # make lint, make format, make docs (docs/settings.md), make constraints (after an upgrade)
+# make manifests   k8s/manifests and the settings in the chart's schema
 
 SHELL := /bin/sh
 VENV ?= .venv
@@ -11,7 +12,7 @@ STAMP := $(VENV)/.setup
 ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: setup run test load lint format docs constraints
+.PHONY: setup run test load lint format docs manifests constraints
 
 setup: $(STAMP)
 
@@ -41,6 +42,9 @@ format: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/starsd settings --markdown > docs/settings.md
+
+manifests: $(STAMP)
+	$(BIN)/python -m tests.deploy.render
 
 constraints: $(STAMP)
 	scripts/freeze $(VENV)
