@@ -2,6 +2,7 @@
 # make run     the whole star in the foreground; options: make run ARGS="--targets 3 --port 8080"
 # make test    lint, types, import contracts, dependencies, all tests
 # make load    30 s of Locust on a star of its own; options: make load ARGS="--users 2 --run-time 10s"
+# make compose-test   docker-compose.yml for real, in an engine of its own: root on Debian, 7 minutes
 # make lint, make format, make docs (docs/settings.md), make constraints (after an upgrade)
 # make manifests   k8s/manifests and the settings in the chart's schema
 
@@ -12,7 +13,7 @@ STAMP := $(VENV)/.setup
 ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: setup run test load lint format docs manifests constraints
+.PHONY: setup run test load compose-test lint format docs manifests constraints
 
 setup: $(STAMP)
 
@@ -28,6 +29,9 @@ test: lint
 
 load: $(STAMP)
 	scripts/load $(VENV) $(ARGS)
+
+compose-test: $(STAMP)
+	scripts/compose-test $(VENV)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check
