@@ -104,6 +104,16 @@ class ModelSettings(_Settings):
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="Type of weights and KV cache."
     )
+    quantize: Literal["none", "int8", "int4"] = Field(
+        "none",
+        description="Matrices in groups of 32 weights of 8 or 4 bits, by compiled code; the head "
+        "always has 8. CPU only; computes in float32 with a float16 KV cache, batch-invariant.",
+    )
+    compiled: bool = Field(
+        True,
+        description="Run bfloat16 models of known families by compiled code, batch-invariant, "
+        "where there is a C compiler; false: by torch.",
+    )
     device: str = Field("cpu", description="torch device: cpu, cuda, cuda:1, mps.")
     cache_dir: Path = Field(Path("~/.cache/starsd"), description="Where converted models are kept.")
     scripted: str = Field(
@@ -126,6 +136,17 @@ class ModelSettings(_Settings):
     batch_invariant: bool = Field(
         False, description="Results of a row do not depend on its batch neighbours, bit for bit."
     )
+
+    @model_validator(mode="after")
+    def _quantized_on_its_own_terms(self) -> Self:
+        if self.quantize != "none" and (self.dtype != "float32" or self.device != "cpu"):
+            facts = {"value": self.quantize, "dtype": self.dtype, "device": self.device}
+            raise PydanticCustomError(
+                "quantize",
+                "want STARSD_DEVICE=cpu and STARSD_DTYPE=float32 with it, not {device} and {dtype}",
+                facts,
+            )
+        return self
 
 
 class TargetSettings(ServiceSettings, PodSettings, ModelSettings):

@@ -46,39 +46,44 @@ def slot_attention(
         UnsupportedModelError: the model asks for a kind of attention we do not compute.
     """
     _refuse_unknown(module, attention_mask, kwargs)
-    batch: Batch = kwargs[BATCH]
-    real = len(batch.slots)
-    layer = batch.cache.write(
-        int(module.layer_idx),  # type: ignore[arg-type]
-        key[0, :, :real],
-        value[0, :, :real],
-        batch.slots,
-        batch.places,
-    )
+    index = int(module.layer_idx)  # type: ignore[arg-type]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    heads, tokens = query.shape[1:3]
-    output = query.new_zeros((tokens, heads, value.shape[-1]))
+    query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    return attend(index, query, key, value, kwargs[BATCH], scale)[None], None
+
+
+def attend(
+    index: int, query: Tensor, key: Tensor, value: Tensor, batch: Batch, scale: float
+) -> Tensor:
+    """Store ``key, value [T, kv_heads, d]`` in layer ``index``; attend ``query [T, heads, d]``.
+
+    Returns ``[T, heads, d]``.
+    """
+    layer = batch.write(index, key, value)
+    if batch.aligned:
+        return _attend(batch.groups[0], query, layer, scale, invariant=batch.invariant)
+    output = query.new_zeros((*query.shape[:2], value.shape[-1]))
     for group in batch.groups:
-        result = _attend(group, query[0], layer, scale, invariant=batch.invariant)
-        output.index_copy_(0, group.tokens, result.index_select(0, group.places))
-    return output[None], None
+        asked = query.index_select(0, group.gather)
+        found = _attend(group, asked, layer, scale, invariant=batch.invariant)
+        output.index_copy_(0, group.tokens, found.index_select(0, group.places))
+    return output
 
 
 def _attend(
     group: Group, query: Tensor, layer: LayerCache, scale: float, *, invariant: bool
 ) -> Tensor:
-    """``query [heads, T, d]``; the group's results, ``[slots * queries, heads, d]``.
+    """``query [slots * queries, heads, d]``; the group's results, shaped likewise.
 
     The query heads that share a KV head become more queries of it, so no key is repeated.
     """
     keys = layer.keys[group.low : group.high, :, : group.length]
     values = layer.values[group.low : group.high, :, : group.length]
     slots, kv_heads = keys.shape[:2]
-    share = query.shape[0] // kv_heads
+    share = query.shape[1] // kv_heads
     folded = (
-        query.index_select(1, group.gather)
-        .view(kv_heads, share, slots, group.queries, -1)
-        .permute(2, 0, 1, 3, 4)
+        query.view(slots, group.queries, kv_heads, share, -1)
+        .permute(0, 2, 3, 1, 4)
         .reshape(slots, kv_heads, share * group.queries, -1)
     )
     mask = group.folded_mask(share)
@@ -88,11 +93,8 @@ def _attend(
         found = functional.scaled_dot_product_attention(
             folded, keys, values, attn_mask=mask, scale=scale
         )
-    return (
-        found.view(slots, kv_heads, share, group.queries, -1)
-        .permute(0, 3, 1, 2, 4)
-        .reshape(slots * group.queries, kv_heads * share, -1)
-    )
+    apart = found.reshape(slots, kv_heads, share, group.queries, -1).permute(0, 3, 1, 2, 4)
+    return apart.reshape(slots * group.queries, kv_heads * share, -1)
 
 
 def _refuse_unknown(module: nn.Module, mask: Tensor | None, kwargs: dict[str, Any]) -> None:

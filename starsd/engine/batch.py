@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from starsd.engine.interface import Row
-from starsd.engine.kv_cache import BLOCK, KvCache
+from starsd.engine.kv_cache import BLOCK, KvCache, LayerCache
 
 TILE = 16
 """Most tokens of a decode row; in batch-invariant mode also rows of every GEMM."""
@@ -73,13 +73,26 @@ class Group:
 
 @dataclass(frozen=True)
 class Batch:
-    """Everything the attention function needs; ``slots, places [n]`` say where keys go."""
+    """Everything the attention function needs; ``slots, places [n]`` say where keys go.
+
+    ``aligned``: one group holds all tokens in the order of the pack, so nothing is regrouped.
+    """
 
     cache: KvCache
     slots: Tensor
     places: Tensor
     groups: tuple[Group, ...]
     invariant: bool
+    aligned: bool
+    _rows: dict[int, Tensor] = field(default_factory=dict)
+
+    def write(self, index: int, key: Tensor, value: Tensor) -> LayerCache:
+        """Store ``key, value [T, kv_heads, d]`` in layer ``index``, padding left out."""
+        kv_heads = key.shape[1]
+        if kv_heads not in self._rows:
+            self._rows[kv_heads] = self.cache.rows(self.slots, self.places, kv_heads)
+        real = len(self.slots)
+        return self.cache.write(index, key[:real], value[:real], self._rows[kv_heads])
 
 
 @dataclass(frozen=True)
@@ -115,9 +128,15 @@ class Packer:
             positions[0, part] = row.start + depths(row)
             slots[part] = row.slot
             places[part] = row.start + np.arange(len(row.tokens))
-        groups = tuple(self._group(pieces) for pieces in self._calls(rows, offsets.tolist()))
+        calls = list(self._calls(rows, offsets.tolist()))
+        groups = tuple(self._group(pieces) for pieces in calls)
         batch = Batch(
-            self._cache, self._tensor(slots), self._tensor(places), groups, self._invariant
+            self._cache,
+            self._tensor(slots),
+            self._tensor(places),
+            groups,
+            self._invariant,
+            _aligned(calls, groups, padded),
         )
         wanted = self._tensor(_wanted(rows, offsets))
         return Packed(self._tensor(ids), self._tensor(positions), wanted, batch)
@@ -213,6 +232,13 @@ def _neighbours(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
         run.append(piece)
     if run:
         yield run
+
+
+def _aligned(calls: Sequence[Sequence[Piece]], groups: Sequence[Group], total: int) -> bool:
+    if len(groups) > 1 or (groups[0].high - groups[0].low) * groups[0].queries != total:
+        return False
+    low, queries = groups[0].low, groups[0].queries
+    return all(piece.offset == (piece.row.slot - low) * queries for piece in calls[0])
 
 
 def _result_places(pieces: Sequence[Piece], low: int, queries: int) -> tuple[Ints, Ints]:

@@ -36,16 +36,21 @@ class KvCache:
     def nbytes(self) -> int:
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in self._layers.values())
 
-    def write(
-        self, index: int, keys: Tensor, values: Tensor, slots: Tensor, places: Tensor
-    ) -> LayerCache:
-        """Store ``keys, values [kv_heads, n, head_dim]`` at ``slots, places [n]``; the layer."""
+    def write(self, index: int, keys: Tensor, values: Tensor, rows: Tensor) -> LayerCache:
+        """Store ``keys, values [n, kv_heads, head_dim]`` at ``rows`` (see ``rows``); the layer."""
         layer = self._layers.get(index)
         if layer is None:
             layer = self._layers[index] = LayerCache(self._zeros(keys), self._zeros(values))
-        layer.keys[slots, :, places] = keys.transpose(0, 1)
-        layer.values[slots, :, places] = values.transpose(0, 1)
+        for store, new in ((layer.keys, keys), (layer.values, values)):
+            store.view(-1, store.shape[-1]).index_copy_(0, rows, new.reshape(-1, new.shape[-1]))
         return layer
+
+    def rows(self, slots: Tensor, places: Tensor, kv_heads: int) -> Tensor:
+        """Where each token's heads lie, all slots, heads and positions numbered through:
+        ``slots, places [n]`` to ``[n * kv_heads]``."""
+        heads = torch.arange(kv_heads, device=slots.device)
+        firsts = (slots[:, None] * kv_heads + heads) * self.length
+        return (firsts + places[:, None]).reshape(-1)
 
     def compact(self, slot: int, start: int, path: Sequence[int]) -> None:
         """Move what lies at ``start + path[i]`` to ``start + i`` (an accepted tree path)."""
@@ -64,7 +69,7 @@ class KvCache:
             layer.values[slot].zero_()
 
     def _zeros(self, like: Tensor) -> Tensor:
-        heads, _, head_dim = like.shape
+        _, heads, head_dim = like.shape
         return torch.zeros(
             (self.slots, heads, self.length, head_dim), dtype=like.dtype, device=like.device
         )

@@ -16,6 +16,7 @@ from starsd.errors import ConfigError
 from starsd.settings import DraftSettings, ModelSettings
 
 if TYPE_CHECKING:
+    from starsd.engine.native.runner import NativeRunner
     from starsd.engine.runner import TorchRunner
     from starsd.engine.tokenizer import HfTokenizer
 
@@ -31,7 +32,7 @@ class PretrainedModel:
     def folder(self) -> Path:
         return self._folder
 
-    def runner(self) -> TorchRunner:
+    def runner(self) -> TorchRunner | NativeRunner:
         from starsd.engine.pretrained import load_runner
 
         return load_runner(self._folder, self._settings)

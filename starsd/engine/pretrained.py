@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from transformers.utils import logging
 from starsd.engine import attention
 from starsd.engine.checkpoint import weights_revision
 from starsd.engine.drafts import DraftSpec
+from starsd.engine.forward import make_forward
+from starsd.engine.native.build import find_compiler, library
+from starsd.engine.native.decoder import NativeDecoder, check_family
+from starsd.engine.native.runner import NativeRunner
 from starsd.engine.runner import TorchRunner
 from starsd.engine.selftest import check_invariance
 from starsd.engine.support import check_supported, context_length
-from starsd.errors import ConfigError, UnsupportedModelError
+from starsd.errors import ConfigError, StarsdError, UnsupportedModelError
 from starsd.sampling.noise import NOISE_VERSION
 from starsd.settings import ModelSettings
 
@@ -29,11 +34,12 @@ log = structlog.get_logger()
 
 def load_runner(
     folder: Path, settings: ModelSettings, spec: DraftSpec | None = None
-) -> TorchRunner:
+) -> TorchRunner | NativeRunner:
     """The model in ``folder``, changed as ``spec`` says, with its KV cache allocated.
 
     Raises:
-        ConfigError: weights that do not load, or a cache that does not fit.
+        ConfigError: weights that do not load, a cache that does not fit, or (quantised) no C
+            compiler.
         UnsupportedModelError: an architecture that the engine refuses.
     """
     spec = spec or DraftSpec()
@@ -46,24 +52,74 @@ def load_runner(
     if spec.noise:
         add_noise(model, spec.noise)
     revision = weights_revision(folder) + spec.suffix
-    runner = TorchRunner(
-        model,
-        slots=settings.max_sequences,
-        max_length=max_length,
-        revision=revision,
-        fingerprint=f"{revision}/{settings.dtype}/unquantised/{NOISE_VERSION}",
-        batch_invariant=settings.batch_invariant,
-    )
+    facts: dict[str, Any] = {
+        "slots": settings.max_sequences,
+        "max_length": max_length,
+        "revision": revision,
+        "fingerprint": f"{revision}/{settings.dtype}/{settings.quantize}/{NOISE_VERSION}",
+    }
+    bits = _compiled_bits(model, settings)
+    make = _torch_runner if bits is None else functools.partial(_native_runner, bits)
+    runner = make(model, settings, facts)
     log.info(
         "model loaded",
         revision=revision,
         slots=runner.slots,
         max_length=max_length,
         kv_cache_mb=round(runner.cache_bytes / 1e6),
+        compiled=bits is not None,
+    )
+    return runner
+
+
+def _torch_runner(model: Any, settings: ModelSettings, facts: dict[str, Any]) -> TorchRunner:
+    vocab_size = int(model.get_output_embeddings().weight.shape[0])
+    runner = TorchRunner(
+        make_forward(model, settings, facts["max_length"]),
+        vocab_size=vocab_size,
+        dtype=model.dtype,
+        device=model.device,
+        batch_invariant=settings.batch_invariant,
+        **facts,
     )
     if settings.batch_invariant:
         _self_test(runner)
     return runner
+
+
+def _native_runner(
+    bits: int, model: Any, settings: ModelSettings, facts: dict[str, Any]
+) -> NativeRunner:
+    decoder = NativeDecoder(
+        library(settings.cache_dir),
+        model,
+        bits,
+        slots=facts["slots"],
+        max_length=facts["max_length"],
+        threads=settings.threads,
+    )
+    return NativeRunner(decoder, **facts)
+
+
+def _compiled_bits(model: Any, settings: ModelSettings) -> int | None:
+    """Bits of the compiled decoder's weights; None: torch computes.
+
+    Raises:
+        ConfigError: quantisation, and no C compiler.
+        UnsupportedModelError: quantisation, and a model that the compiled decoder does not know.
+    """
+    wanted = settings.compiled and settings.device == "cpu" and settings.dtype == "bfloat16"
+    if settings.quantize == "none" and not wanted:
+        return None
+    try:
+        check_family(model)
+        find_compiler()
+    except StarsdError as error:
+        if settings.quantize != "none":
+            raise
+        log.warning("torch computes, not compiled code", reason=error.message)
+        return None
+    return 16 if settings.quantize == "none" else int(settings.quantize.removeprefix("int"))
 
 
 @torch.no_grad()

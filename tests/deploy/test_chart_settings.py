@@ -97,7 +97,9 @@ def test_every_setting_reaches_its_service(
 def _other_values(role: str) -> dict[str, Any]:
     properties = json.loads(SCHEMA.read_text())["definitions"][f"{role}Settings"]["properties"]
     fields = ROLES[role].model_fields
-    return {name: _other(facts, fields[name].default) for name, facts in properties.items()}
+    others = {name: _other(facts, fields[name].default) for name, facts in properties.items()}
+    others.pop("quantize", None)  # takes the default dtype and device only
+    return others
 
 
 def _other(facts: Mapping[str, Any], default: Any) -> Any:
@@ -114,6 +116,14 @@ def _other(facts: Mapping[str, Any], default: Any) -> Any:
             return ["http://one:8001", "http://two:8001"]
         case _:
             return "2-3,5"
+
+
+def test_quantised_pools(helm: Helm, tmp_path: Path, settings_of: LoadSettings) -> None:
+    pool = {"name": "x", "model": "m", "resources": {}, "settings": {"quantize": "int4"}}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"targets": [pool], "drafts": [pool]}))
+    rendered = {one.role: settings_of(one) for one in services(helm.render(values=[file]))}
+    assert rendered["target"].quantize == rendered["draft"].quantize == "int4"
 
 
 def test_settings_of_all_give_way_to_those_of_one(helm: Helm, settings_of: LoadSettings) -> None:

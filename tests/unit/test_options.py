@@ -76,6 +76,11 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "revision": (f"{ENGINE}/test_checkpoint.py::test_hub_name",),
         "dtype": (f"{ENGINE}/test_pretrained.py::test_dtype",),
+        "quantize": (
+            f"{ENGINE}/test_pretrained.py::test_quantize",
+            f"{UNIT}/test_settings.py::test_quantised_models_have_their_own_types_and_place",
+        ),
+        "compiled": (f"{ENGINE}/test_pretrained.py::test_compiled",),
         "device": (f"{ENGINE}/test_pretrained.py::test_device",),
         "cache_dir": (f"{ENGINE}/test_checkpoint.py::test_bundled_is_converted_once",),
         "scripted": (f"{ENGINE}/test_loading.py::test_scripted_model",),

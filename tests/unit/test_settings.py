@@ -22,6 +22,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "cores": ("0,2-3", "0,2-3"),
     "dtype": ("bfloat16", "bfloat16"),
     "log_level": ("debug", "debug"),
+    "quantize": ("int8", "int8"),
     "targets": ('["http://a"]', ("http://a",)),
 }
 FIELDS = [
@@ -95,3 +96,14 @@ def test_pod_ttl_s_outlives_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None
         load(TargetSettings)
     monkeypatch.setenv("STARSD_POD_TTL_S", "5.5")
     assert load(TargetSettings).pod_ttl_s == 5.5
+
+
+@pytest.mark.parametrize(("name", "value"), [("DTYPE", "bfloat16"), ("DEVICE", "cuda")])
+def test_quantised_models_have_their_own_types_and_place(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("STARSD_QUANTIZE", "int4")
+    assert load(TargetSettings).quantize == "int4"
+    monkeypatch.setenv(f"STARSD_{name}", value)
+    with pytest.raises(ConfigError, match=f"STARSD_QUANTIZE='int4': want .*{value}"):
+        load(TargetSettings)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from starsd.engine.interface import Logits, Row
+from starsd.engine.interface import Logits, Row, Runner
 from starsd.engine.pretrained import load_runner
 from starsd.engine.runner import TorchRunner
 from starsd.settings import DraftSettings, ModelSettings
@@ -29,7 +29,9 @@ def draft_settings(model: Path | str, **changes: Any) -> DraftSettings:
 
 
 def make_runner(folder: Path, **changes: Any) -> TorchRunner:
-    return load_runner(folder, settings(folder, **changes))
+    runner: Any = load_runner(folder, settings(folder, **changes))
+    made: TorchRunner = runner
+    return made
 
 
 def random_tokens(count: int, seed: int, vocab: int = 320) -> list[int]:
@@ -47,7 +49,7 @@ def plain_logits(folder: Path, tokens: Sequence[int]) -> Logits:
     return logits
 
 
-def chunked(runner: TorchRunner, slot: int, tokens: Sequence[int], sizes: Sequence[int]) -> Logits:
+def chunked(runner: Runner, slot: int, tokens: Sequence[int], sizes: Sequence[int]) -> Logits:
     """All logits of ``tokens`` fed in chunks of ``sizes``."""
     parts, start = [], 0
     for size in sizes:

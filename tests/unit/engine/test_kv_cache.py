@@ -9,8 +9,8 @@ def _filled(slots: int = 3, length: int = 70) -> tuple[KvCache, LayerCache]:
     """Every position of slot 1 holds its own index."""
     cache = KvCache(slots, length)
     places = torch.arange(length)
-    keys = places.float()[None, :, None].expand(2, length, 4)
-    layer = cache.write(0, keys, -keys, torch.full((length,), 1), places)
+    keys = places.float()[:, None, None].expand(length, 2, 4)
+    layer = cache.write(0, keys, -keys, cache.rows(torch.full((length,), 1), places, 2))
     return cache, layer
 
 
@@ -27,8 +27,7 @@ def test_write_touches_only_its_places() -> None:
         0,
         torch.full((2, 2, 4), 9.0),
         torch.full((2, 2, 4), 8.0),
-        torch.tensor([1, 2]),
-        torch.tensor([5, 0]),
+        cache.rows(torch.tensor([1, 2]), torch.tensor([5, 0]), 2),
     )
     assert (layer.keys[1, :, 5] == 9).all()
     assert (layer.values[2, :, 0] == 8).all()
@@ -40,7 +39,7 @@ def test_write_touches_only_its_places() -> None:
 def test_keys_and_values_may_differ_in_size() -> None:
     cache = KvCache(1, 64)
     one = torch.tensor([0])
-    layer = cache.write(0, torch.ones(2, 1, 6), torch.ones(2, 1, 4), one, one)
+    layer = cache.write(0, torch.ones(1, 2, 6), torch.ones(1, 2, 4), cache.rows(one, one, 2))
     assert layer.keys.shape[-1] == 6
     assert layer.values.shape[-1] == 4
 

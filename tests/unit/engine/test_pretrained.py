@@ -10,39 +10,43 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from starsd.engine import pretrained
+from starsd.engine.decoder import Decoder
 from starsd.engine.interface import Row
-from starsd.errors import ConfigError
+from starsd.engine.native.runner import NativeRunner
+from starsd.errors import ConfigError, UnsupportedModelError
 from tests.unit.engine.helpers import make_runner, random_tokens
+from tests.unit.engine.test_runner import SIZES
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[torch.nn.Module]:
-    """Models that runners would be made of; none is, since it would compute at once."""
-    models: list[torch.nn.Module] = []
+def embeddings(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """Of models that runners would be made of; none is, since it would compute at once."""
+    found: list[torch.Tensor] = []
 
-    def record(model: torch.nn.Module, **_: object) -> SimpleNamespace:
-        models.append(model)
+    def record(forward: Decoder, **_: object) -> SimpleNamespace:
+        found.append(forward._embedding)
         return SimpleNamespace(slots=0, cache_bytes=0)
 
     monkeypatch.setattr(pretrained, "TorchRunner", record)
-    return models
+    return found
 
 
-def parameter(folder: Path, loaded: list[torch.nn.Module], **changes: Any) -> torch.Tensor:
-    make_runner(folder, **changes)
-    return next(loaded[-1].parameters())
+def embedding(folder: Path, embeddings: list[torch.Tensor], **changes: Any) -> torch.Tensor:
+    make_runner(folder, compiled=False, **changes)
+    return embeddings[-1]
 
 
-def test_device(tiny_model: Path, loaded: list[torch.nn.Module]) -> None:
-    assert parameter(tiny_model, loaded).device.type == "cpu"
-    assert parameter(tiny_model, loaded, device="meta").device.type == "meta"
+def test_device(tiny_model: Path, embeddings: list[torch.Tensor]) -> None:
+    assert embedding(tiny_model, embeddings).device.type == "cpu"
+    assert embedding(tiny_model, embeddings, device="meta").device.type == "meta"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_dtype(tiny_model: Path, loaded: list[torch.nn.Module], dtype: str) -> None:
-    assert parameter(tiny_model, loaded, dtype=dtype).dtype is getattr(torch, dtype)
+def test_dtype(tiny_model: Path, embeddings: list[torch.Tensor], dtype: str) -> None:
+    assert embedding(tiny_model, embeddings, dtype=dtype).dtype is getattr(torch, dtype)
 
 
 DEVICES = ["nonsense", *([] if torch.cuda.is_available() else ["cuda"])]
@@ -80,3 +84,54 @@ def test_batch_invariant(tiny_model: Path) -> None:
         same.append(bool(np.array_equal(whole, np.concatenate(singly))))
         np.testing.assert_allclose(whole, np.concatenate(singly), atol=1e-3)
     assert same == [True, False]
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def compiled(folder: Path, cache_dir: Path, **changes: Any) -> bool:
+    return isinstance(make_runner(folder, cache_dir=cache_dir, **changes), NativeRunner)
+
+
+def test_compiled(tiny_model: Path, cache_dir: Path) -> None:
+    """What is bfloat16 and on a CPU, unless told otherwise."""
+    assert compiled(tiny_model, cache_dir, dtype="bfloat16")
+    assert not compiled(tiny_model, cache_dir, dtype="bfloat16", compiled=False)
+    assert not compiled(tiny_model, cache_dir, dtype="float32")
+
+
+def test_quantize(tiny_model: Path, cache_dir: Path) -> None:
+    text = random_tokens(30, 4)
+    logits = [
+        make_runner(tiny_model, cache_dir=cache_dir, quantize=kind).forward(
+            [Row(0, text, 0, want=30)]
+        )[0]
+        for kind in ("none", "int8", "int4")
+    ]
+    off = [float(np.abs(found - logits[0]).mean()) for found in logits[1:]]
+    assert 0 < off[0] < off[1] < 1
+
+
+def test_without_a_compiler(
+    tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bfloat16 has torch to fall back to, quantised models have nothing."""
+    monkeypatch.setattr(pretrained, "find_compiler", refuse)
+    assert not compiled(tiny_model, cache_dir, dtype="bfloat16")
+    with pytest.raises(ConfigError, match="no compiler"):
+        make_runner(tiny_model, cache_dir=cache_dir, quantize="int4")
+
+
+def refuse() -> None:
+    raise ConfigError("no compiler")
+
+
+def test_a_family_that_is_not_compiled(tmp_path: Path, cache_dir: Path) -> None:
+    torch.manual_seed(0)
+    config = Gemma2Config(**SIZES, sliding_window=256, attn_logit_softcapping=None)
+    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
+    assert not compiled(tmp_path, cache_dir, dtype="bfloat16")
+    with pytest.raises(UnsupportedModelError, match="'gemma2'"):
+        make_runner(tmp_path, cache_dir=cache_dir, quantize="int8")

@@ -23,7 +23,9 @@ def model() -> PretrainedModel:
 
 @pytest.fixture(scope="module")
 def runner(model: PretrainedModel) -> TorchRunner:
-    return model.runner()
+    runner = model.runner()
+    assert isinstance(runner, TorchRunner)
+    return runner
 
 
 def _answer(runner: TorchRunner, prompt: list[int], eos: tuple[int, ...]) -> list[int]:

@@ -180,8 +180,9 @@ def test_overflow_dies_with_its_sequence(runner: TorchRunner, tiny_model: Path) 
     text = random_tokens(40, 13)
     runner.forward([Row(4, random_tokens(60, 14), 0)])
     with torch.inference_mode():
-        poison = torch.full((2, 1, 16), torch.nan)
-        runner._cache.write(0, poison, poison, torch.tensor([4]), torch.tensor([50]))
+        poison = torch.full((1, 2, 16), torch.nan)
+        rows = runner._cache.rows(torch.tensor([4]), torch.tensor([50]), 2)
+        runner._cache.write(0, poison, poison, rows)
     assert np.isnan(runner.forward([Row(4, [5], 60)])[0]).all()
     found = runner.forward([Row(4, text, 0, want=40)])[0]
     np.testing.assert_allclose(found, plain_logits(tiny_model, text), atol=CLOSE)

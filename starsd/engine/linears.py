@@ -1,0 +1,65 @@
+"""Linear layers in the forms that CPUs multiply fastest; each is a function of rows.
+
+``pack`` chooses. A packed layer holds its own copy of the weights in the layout of its kernel, so
+the original can be freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from starsd.engine.batch import TILE
+
+
+class Linear(Protocol):
+    """``y = x W^T + b`` for ``x [rows, in]``."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+Pack = Callable[[Tensor, Tensor | None], Linear]
+"""Makes a layer of ``weight [out, in]`` and ``bias [out]``."""
+
+
+class Dense:
+    """The plain product, on any device."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self._weight, self._bias)
+
+
+class Prepacked:
+    """oneDNN's own weight layout: the reordering that a plain product repeats is done once."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, TILE)
+        self._bias = bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._weight, self._bias, "none", [], ""
+        )
+        return product
+
+
+class Tiled:
+    """Multiplies ``TILE`` rows at a time, so that a row's bits depend on the row alone."""
+
+    def __init__(self, layer: Linear) -> None:
+        self._layer = layer
+
+    def __call__(self, x: Tensor) -> Tensor:
+        count = len(x)
+        if missing := -count % TILE:
+            x = functional.pad(x, (0, 0, 0, missing))
+        tiles = [self._layer(tile) for tile in torch.split(x, TILE)]
+        whole = tiles[0] if len(tiles) == 1 else torch.cat(tiles)
+        return whole[:count]

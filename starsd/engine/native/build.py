@@ -1,0 +1,107 @@
+"""Compiles the native decoder for this machine, once; the result is kept beside the models."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from starsd.errors import ConfigError
+
+SOURCE = Path(__file__).with_name("decoder.c")
+SOURCES = (SOURCE, *sorted(SOURCE.parent.glob("*.h")))
+FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-ffp-contract=off", "-Wno-psabi")
+COMPILE_S = 120.0
+_HINT = "set CC, install gcc or clang, or pip install 'starsd[native]'"
+
+
+def library(cache_dir: Path, arch: str = "native") -> ctypes.CDLL:
+    """The decoder, compiled (for ``-march=arch``) unless ``cache_dir`` has it.
+
+    Raises:
+        ConfigError: no C compiler, or it fails.
+    """
+    compiler = find_compiler()
+    folder = cache_dir.expanduser() / "native"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"decoder-{_key(compiler, arch)}.so"
+    try:
+        with FileLock(f"{path}.lock", timeout=COMPILE_S):
+            if not path.exists():
+                _compile(compiler, arch, path)
+    except Timeout:
+        raise ConfigError(f"{path}: another process compiles it for over {COMPILE_S} s") from None
+    return ctypes.CDLL(str(path))
+
+
+def find_compiler() -> tuple[str, ...]:
+    """``$CC``, a compiler on the path, or the one in the ``ziglang`` package.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if chosen := os.environ.get("CC"):
+        return tuple(shlex.split(chosen))
+    for name in ("gcc", "clang", "cc"):
+        if found := shutil.which(name):
+            return (found,)
+    if find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "cc")
+    raise ConfigError(f"STARSD_QUANTIZE needs a C compiler here: {_HINT}", param="STARSD_QUANTIZE")
+
+
+def _key(compiler: tuple[str, ...], arch: str) -> str:
+    """Of all that the result depends on; a cache folder may be shared by unlike machines."""
+    facts = (*(path.read_text() for path in SOURCES), *FLAGS, *compiler, arch, _cpu())
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
+
+
+def _cpu() -> str:
+    """What -march=native looks at."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    wanted = ("model name", "flags", "Features")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _compile(compiler: tuple[str, ...], arch: str, path: Path) -> None:
+    """With OpenMP where the compiler has it; without, there is one thread."""
+    part = path.with_suffix(".part")
+    if "ziglang" in compiler:  # its names for architectures
+        arch = arch.replace("-", "_")
+    flags = [*FLAGS, f"-march={arch}", str(SOURCE), "-o", str(part), "-lm"]
+    errors = _run(compiler, "-fopenmp", *flags)
+    if errors is not None:
+        errors = _run(compiler, *flags)
+    if errors is not None:
+        raise ConfigError(f"C compiler {compiler[0]} fails: {errors[-500:]}; {_HINT}")
+    part.replace(path)
+
+
+def _run(compiler: tuple[str, ...], *arguments: str) -> str | None:
+    """What it says against these arguments; None if they are fine."""
+    with tempfile.TemporaryDirectory() as scratch:
+        zig = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch}
+        try:
+            done = subprocess.run(
+                [*compiler, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_S,
+                env={**os.environ, **zig},
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigError(f"C compiler {compiler[0]}: {error}; {_HINT}") from error
+    return done.stderr if done.returncode else None
