@@ -66,7 +66,8 @@ def test_targets_that_start_without_a_hub_serve_and_take_one_later(star: LiveSta
     heard = star.through(asked)
     assert texts(heard) == texts(star.plain(asked))
     assert not any(one.starsd["rounds"] for one in heard)
-    assert fallbacks(star) == fallbacks(star, cause="no_hub")
+    # each second has its metrics, so two reads may differ
+    eventually(lambda: fallbacks(star) == fallbacks(star, cause="no_hub") > 0, "no other cause")
     star.start("hub")
     rejoins(star)
 
