@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,17 @@ def test_free_ports_are_free_and_different() -> None:
     ports = free_ports(20, HOST)
     assert len(set(ports)) == 20
     assert all(is_free(HOST, port) for port in ports)
+
+
+def test_no_outgoing_connection_takes_them() -> None:
+    text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    lowest, highest = map(int, text.split())
+    assert not any(lowest <= port <= highest for port in free_ports(20, HOST))
+
+
+def test_no_port_where_nobody_can_listen() -> None:
+    with pytest.raises(ConfigError, match=r"no free port on 192\.0\.2\.1"):
+        free_ports(1, "192.0.2.1")
 
 
 def test_a_free_port_is_taken_as_wanted() -> None:
