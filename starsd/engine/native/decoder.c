@@ -89,18 +89,36 @@ static void turn_and_keep(const model *m, int index, const token *t, float *qkv)
     keep(m, index, t, key, value);
 }
 
-/* Scores of 16 keys for `n` query heads; hidden keys get -inf. */
-INLINE void score(const _Float16 *keys, const float *query, int n, int dim, vi hidden,
-                  float *scores, int stride) {
-    vf sum[4];
+/* One query head of a row. */
+typedef struct {
+    const token *t;
+    const float *query;
+    float *out;
+} lookup;
+
+enum { MOST = 6 }; /* lookups at once: each key and value is read once for all of them */
+
+/* Scores of 16 keys for `n` lookups. */
+INLINE void score(const _Float16 *keys, const lookup *who, int n, int dim, float *scores,
+                  int stride) {
+    vf sum[MOST];
     for (int h = 0; h < n; h++) sum[h] = splat(0);
     for (int i = 0; i < dim; i++) {
         vf key = widen(keys + i * LANES);
-        for (int h = 0; h < n; h++) sum[h] = fma16(key, splat(query[h * dim + i]), sum[h]);
+        for (int h = 0; h < n; h++) sum[h] = fma16(key, splat(who[h].query[i]), sum[h]);
     }
-    vi least = (vi)splat(-INFINITY);
-    for (int h = 0; h < n; h++)
-        store(scores + h * stride, (vf)(((vi)sum[h] & ~hidden) | (least & hidden)));
+    for (int h = 0; h < n; h++) store(scores + h * stride, sum[h]);
+}
+
+INLINE int sees(const token *t, int key) {
+    int bit = key - t->start;
+    return key < t->linear || (bit >= 0 && bit < 32 && (t->tree >> bit & 1));
+}
+
+/* The keys from `first` on that a token does not see score -inf. */
+INLINE void hide(const token *t, int first, int end, float *scores) {
+    for (int i = first; i < end; i++)
+        if (!sees(t, i)) scores[i] = -INFINITY;
 }
 
 /* `weights` become e^(weight - largest); returns one over their sum. */
@@ -116,77 +134,98 @@ INLINE float soften(float *weights, int count) {
     return 1 / sum_of(sum);
 }
 
-/* `columns` times 16 dimensions of the weighted values, for `n` query heads. */
-INLINE void mix(const _Float16 *values, const float *weights, const float *share, int n, int count,
-                int dim, int stride, int columns, float *out) {
-    vf sum[4][4];
+/* 16 dimensions, or 64, of the weighted values for `n` lookups. */
+INLINE void mix(const _Float16 *values, const float *weights, const float *factor,
+                const lookup *who, int n, int count, int dim, int stride, int at, int columns) {
+    vf sum[MOST][4];
     for (int h = 0; h < n; h++)
         for (int c = 0; c < columns; c++) sum[h][c] = splat(0);
     for (int i = 0; i < count; i++)
         for (int c = 0; c < columns; c++) {
-            vf value = widen(values + (size_t)i * dim + c * LANES);
+            vf value = widen(values + (size_t)i * dim + at + c * LANES);
             for (int h = 0; h < n; h++)
                 sum[h][c] = fma16(value, splat(weights[h * stride + i]), sum[h][c]);
         }
     for (int h = 0; h < n; h++)
         for (int c = 0; c < columns; c++)
-            store(out + h * dim + c * LANES, sum[h][c] * splat(share[h]));
+            store(who[h].out + at + c * LANES, sum[h][c] * splat(factor[h]));
 }
 
-INLINE vi hidden_keys(const token *t, int block) {
-    vi hidden;
-    for (int i = 0; i < LANES; i++) {
-        int key = block * LANES + i, bit = key - t->start;
-        int seen = key < t->linear || (bit >= 0 && bit < 32 && (t->tree >> bit & 1));
-        hidden[i] = seen ? 0 : -1;
+INLINE int last_of(const token *t) {
+    return t->tree ? t->start + 32 - __builtin_clz(t->tree) : t->linear;
+}
+
+/* `n` lookups in the same keys and values. What one of them does not see weighs exactly 0, so
+ * company changes no bit. */
+INLINE void look_up(const _Float16 *keys, const _Float16 *values, const lookup *who, int n,
+                    int dim, int stride, float *scores) {
+    int last = 0, common = who->t->linear;
+    for (int h = 0; h < n; h++) {
+        if (last_of(who[h].t) > last) last = last_of(who[h].t);
+        if (who[h].t->linear < common) common = who[h].t->linear;
     }
-    return hidden;
-}
-
-INLINE void attend_heads(const model *m, const token *t, const _Float16 *keys,
-                         const _Float16 *values, const float *query, int n, float *scores,
-                         float *out) {
-    const int dim = m->dim, stride = m->length;
-    const int last = t->tree ? t->start + 32 - __builtin_clz(t->tree) : t->linear;
-    const int blocks = (last + LANES - 1) / LANES;
-    for (int b = 0; b < blocks; b++) {
-        vi hidden = (b + 1) * LANES <= t->linear ? (vi){0} : hidden_keys(t, b);
-        score(keys + (size_t)b * LANES * dim, query, n, dim, hidden, scores + b * LANES, stride);
+    const int end = (last + LANES - 1) / LANES * LANES;
+    for (int i = 0; i < end; i += LANES)
+        score(keys + (size_t)i * dim, who, n, dim, scores + i, stride);
+    float factor[MOST];
+    for (int h = 0; h < n; h++) {
+        hide(who[h].t, common, end, scores + h * stride);
+        factor[h] = soften(scores + h * stride, end);
     }
-    float share[4];
-    for (int h = 0; h < n; h++) share[h] = soften(scores + h * stride, blocks * LANES);
-    int d = 0;
-    for (; dim - d >= 4 * LANES; d += 4 * LANES)
-        mix(values + d, scores, share, n, last, dim, stride, 4, out + d);
-    for (; d < dim; d += LANES) mix(values + d, scores, share, n, last, dim, stride, 1, out + d);
+    int at = 0;
+    for (; dim - at >= 4 * LANES; at += 4 * LANES)
+        mix(values, scores, factor, who, n, last, dim, stride, at, 4);
+    for (; at < dim; at += LANES) mix(values, scores, factor, who, n, last, dim, stride, at, 1);
 }
 
-/* One row of one KV head, for all query heads that share it. */
-static void attend(const model *m, int index, const token *t, int kv_head, float *qkv,
+/* Tokens of one slot, neighbours in the batch. */
+typedef struct {
+    int first, rows;
+} run;
+
+enum { RUN = 16 };
+
+static int find_runs(const token *tokens, int rows, run *to) {
+    int count = 0;
+    for (int i = 0; i < rows; i++) {
+        run *r = to + count - 1;
+        if (count && tokens[i].slot == tokens[r->first].slot && r->rows < RUN)
+            r->rows++;
+        else
+            to[count++] = (run){i, 1};
+    }
+    return count;
+}
+
+static void attend(const model *m, int index, const token *tokens, run r, int kv_head, float *qkv,
                    float *scores, float *out) {
-    const int share = m->heads / m->kv_heads, dim = m->dim, first = kv_head * share * dim;
-    const _Float16 *keys = m->keys + lane_of(m, index, t, kv_head);
-    const _Float16 *values = m->values + lane_of(m, index, t, kv_head);
-    float *query = qkv + first;
-    out += first;
-    for (int i = 0; i < share * dim; i++) query[i] *= m->scale;
-    int h = 0;
-    for (; share - h >= 4; h += 4)
-        attend_heads(m, t, keys, values, query + h * dim, 4, scores, out + h * dim);
-    for (; share - h >= 2; h += 2)
-        attend_heads(m, t, keys, values, query + h * dim, 2, scores, out + h * dim);
-    if (share > h) attend_heads(m, t, keys, values, query + h * dim, 1, scores, out + h * dim);
+    const int share = m->heads / m->kv_heads, dim = m->dim, count = r.rows * share;
+    const size_t width = (size_t)(m->heads + 2 * m->kv_heads) * dim;
+    const _Float16 *keys = m->keys + lane_of(m, index, tokens + r.first, kv_head);
+    const _Float16 *values = m->values + lane_of(m, index, tokens + r.first, kv_head);
+    lookup who[MOST];
+    for (int i = 0; i < count;) {
+        const int left = count - i, n = left >= MOST ? MOST : left >= 3 ? 3 : left;
+        for (int h = 0; h < n; h++) {
+            const int row = r.first + (i + h) / share, head = kv_head * share + (i + h) % share;
+            float *query = qkv + row * width + head * dim;
+            for (int d = 0; d < dim; d++) query[d] *= m->scale;
+            who[h] = (lookup){tokens + row, query, out + ((size_t)row * m->heads + head) * dim};
+        }
+        if (n == MOST) look_up(keys, values, who, MOST, dim, m->length, scores);
+        if (n == 3) look_up(keys, values, who, 3, dim, m->length, scores);
+        if (n == 2) look_up(keys, values, who, 2, dim, m->length, scores);
+        if (n == 1) look_up(keys, values, who, 1, dim, m->length, scores);
+        i += n;
+    }
 }
 
-static void attend_all(const model *m, int index, const token *tokens, int rows, float *qkv,
-                       float *scores, float *out) {
-    const size_t width = (size_t)(m->heads + 2 * m->kv_heads) * m->dim;
-#pragma omp parallel for num_threads(m->threads)
-    for (int i = 0; i < rows * m->kv_heads; i++) {
-        const int row = i / m->kv_heads;
-        attend(m, index, tokens + row, i % m->kv_heads, qkv + row * width,
-               scores + (size_t)4 * m->length * THREAD, out + (size_t)row * m->heads * m->dim);
-    }
+static void attend_all(const model *m, int index, const token *tokens, const run *runs, int count,
+                       float *qkv, float *scores, float *out) {
+#pragma omp parallel for schedule(dynamic) num_threads(m->threads)
+    for (int i = 0; i < count * m->kv_heads; i++)
+        attend(m, index, tokens, runs[i / m->kv_heads], i % m->kv_heads, qkv,
+               scores + (size_t)MOST * m->length * THREAD, out);
 }
 
 /* act(gate) * up of [rows, 2 * inner], into its own first half of each row, packed. */
@@ -203,6 +242,8 @@ static void gate(const float *both, int rows, int inner, float *out) {
 typedef struct {
     float *h, *wide, *narrow, *scores;
     activations x;
+    run *runs;
+    int run_count;
 } scratch;
 
 static void *aligned(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
@@ -217,15 +258,17 @@ static int allocate(scratch *s, const model *m, size_t rows) {
     s->h = aligned(rows * hidden * sizeof(float));
     s->wide = aligned(rows * wide * sizeof(float));
     s->narrow = aligned(rows * narrow * sizeof(float));
-    s->scores = aligned(4 * (size_t)m->length * m->threads * sizeof(float));
+    s->scores = aligned(MOST * (size_t)m->length * m->threads * sizeof(float));
+    s->runs = aligned(rows * sizeof(run));
     s->x.data = aligned(rows * narrow * 2);
     s->x.scale = aligned(rows * narrow / GROUP * sizeof(float));
     s->x.sum = aligned(rows * narrow / GROUP * sizeof(float));
-    return s->h && s->wide && s->narrow && s->scores && s->x.data && s->x.scale && s->x.sum;
+    return s->h && s->wide && s->narrow && s->scores && s->runs && s->x.data && s->x.scale &&
+           s->x.sum;
 }
 
 static void release(scratch *s) {
-    free(s->h), free(s->wide), free(s->narrow), free(s->scores);
+    free(s->h), free(s->wide), free(s->narrow), free(s->scores), free(s->runs);
     free(s->x.data), free(s->x.scale), free(s->x.sum);
 }
 
@@ -237,7 +280,7 @@ static void through_layer(const model *m, int index, const token *tokens, int ro
     multiply(&l->qkv, &s->x, rows, m->threads, s->wide);
     for (int r = 0; r < rows; r++)
         turn_and_keep(m, index, tokens + r, s->wide + (size_t)r * attention);
-    attend_all(m, index, tokens, rows, s->wide, s->scores, s->narrow);
+    attend_all(m, index, tokens, s->runs, s->run_count, s->wide, s->scores, s->narrow);
     prepare(s->narrow, l->out.bits, rows, found, &s->x);
     multiply(&l->out, &s->x, rows, m->threads, s->narrow);
     add(s->h, s->narrow, (size_t)rows * m->hidden);
@@ -258,6 +301,7 @@ int starsd_forward(const model *m, const token *tokens, int rows, const int32_t 
     if (!failed) {
         for (int r = 0; r < rows; r++)
             row_of(&m->embedding, tokens[r].id, s.h + (size_t)r * m->hidden);
+        s.run_count = find_runs(tokens, rows, s.runs);
         for (int i = 0; i < m->layers; i++) through_layer(m, i, tokens, rows, &s);
         for (int i = 0; i < count; i++)
             memcpy(s.wide + (size_t)i * m->hidden, s.h + (size_t)wanted[i] * m->hidden,

@@ -59,6 +59,9 @@ static int amx_granted(void) {
     return granted;
 }
 
+/* gcc does not know that its tile instructions read and write memory. */
+INLINE void settle(void) { __asm__ volatile("" ::: "memory"); }
+
 static void shape(tile_shapes *to, int tile, int rows, int bytes) {
     to->rows[tile] = (uint8_t)rows, to->bytes[tile] = (uint16_t)bytes;
 }
@@ -73,6 +76,7 @@ static void shape_tiles(int bits, int rows) {
     }
     for (int i = 0; i < 5 && bits == 16; i++) shape(&shapes, i, rows, 64);
     for (int i = 5; i < 7 && bits == 16; i++) shape(&shapes, i, PAIRS, 64);
+    settle();
     _tile_loadconfig(&shapes);
 }
 #endif
@@ -137,12 +141,13 @@ INLINE void multiply_pair(const uint8_t *tile, int bits, const uint8_t *q, int i
                           vi products[2][BLOCK]) {
     vb quads[2][QUADS];
     unpack(tile + HEADER, bits, quads[0]);
+    if (two) unpack(tile + tile_bytes(bits) + HEADER, bits, quads[1]);
+    settle();
     _tile_zero(0);
     _tile_loadd(1, q, inputs);
     _tile_loadd(2, quads[0], 64);
     _tile_dpbsud(0, 1, 2);
     if (two) {
-        unpack(tile + tile_bytes(bits) + HEADER, bits, quads[1]);
         _tile_zero(3);
         _tile_loadd(4, q + GROUP, inputs);
         _tile_loadd(5, quads[1], 64);
@@ -150,6 +155,7 @@ INLINE void multiply_pair(const uint8_t *tile, int bits, const uint8_t *q, int i
         _tile_stored(3, products[1], 64);
     }
     _tile_stored(0, products[0], 64);
+    settle();
 }
 
 /* Like grouped_column, bit for bit; worth its overhead from five rows on. A pair of groups is added
@@ -218,6 +224,7 @@ INLINE void brain_tiles(const matrix *w, int column, int columns, const activati
                         int rows, float *out) {
     const size_t size = (size_t)(w->inputs / GROUP) * tile_bytes(16), line = w->inputs * 2;
     const uint8_t *tile = tiles_of(w, 16, column), *row = x->data + first * line;
+    settle();
     _tile_zero(0);
     if (columns == 4) {
         _tile_zero(1);
@@ -244,6 +251,7 @@ INLINE void brain_tiles(const matrix *w, int column, int columns, const activati
         _tile_stored(2, out + 2 * LANES, stride);
         _tile_stored(3, out + 3 * LANES, stride);
     }
+    settle();
     for (int r = 0; r < rows && w->bias; r++, out += w->outputs)
         for (int c = 0; c < columns; c++)
             store(out + c * LANES, load(out + c * LANES) + bias_of(w, column + c));
