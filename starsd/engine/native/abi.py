@@ -31,6 +31,7 @@ class Matrix(ctypes.Structure):
         ("inputs", ctypes.c_int32),
         ("outputs", ctypes.c_int32),
         ("tiles", ctypes.c_void_p),
+        ("scale", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
     ]
 

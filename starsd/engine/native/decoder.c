@@ -260,16 +260,18 @@ static int allocate(scratch *s, const model *m, size_t rows) {
     s->narrow = aligned(rows * narrow * sizeof(float));
     s->scores = aligned(MOST * (size_t)m->length * m->threads * sizeof(float));
     s->runs = aligned(rows * sizeof(run));
-    s->x.data = aligned(rows * narrow * 2);
+    s->x.data = aligned(rows * (narrow * 2 + DEEP));
+    s->x.low = aligned(rows * (narrow + DEEP));
     s->x.scale = aligned(rows * narrow / GROUP * sizeof(float));
     s->x.sum = aligned(rows * narrow / GROUP * sizeof(float));
-    return s->h && s->wide && s->narrow && s->scores && s->runs && s->x.data && s->x.scale &&
-           s->x.sum;
+    s->x.sums = aligned(rows * 2 * sizeof(int32_t));
+    return s->h && s->wide && s->narrow && s->scores && s->runs && s->x.data && s->x.low &&
+           s->x.scale && s->x.sum && s->x.sums;
 }
 
 static void release(scratch *s) {
     free(s->h), free(s->wide), free(s->narrow), free(s->scores), free(s->runs);
-    free(s->x.data), free(s->x.scale), free(s->x.sum);
+    free(s->x.data), free(s->x.low), free(s->x.scale), free(s->x.sum), free(s->x.sums);
 }
 
 static void through_layer(const model *m, int index, const token *tokens, int rows, scratch *s) {

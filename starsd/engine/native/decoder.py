@@ -13,7 +13,7 @@ from starsd.engine.batch import ancestors, depths
 from starsd.engine.decoder import is_family
 from starsd.engine.interface import Logits, Row
 from starsd.engine.native.abi import TOKEN, Array, Layer, Matrix, Memory, Model
-from starsd.engine.native.weights import GROUP, LANES, Floats, brain_tiles, quantise, tiles
+from starsd.engine.native.weights import GROUP, LANES, Bytes, Floats, Int4, Int8, brain_tiles
 from starsd.errors import EngineError, UnsupportedModelError
 
 HEAD_BITS = 8
@@ -120,13 +120,21 @@ class NativeDecoder:
         biases = [getattr(part, "bias", None) for part in parts]
         for part in parts:
             part.weight = part.bias = None
-        packed = brain_tiles(weight) if bits == 16 else tiles(quantise(weight, bits))
-        outputs = len(packed) * LANES
-        bias = None
-        if biases[0] is not None:
-            whole = np.concatenate([_floats(one) for one in biases])
-            bias = self._memory.keep(np.pad(whole, (0, outputs - len(whole))))
-        return Matrix(bits, weight.shape[1], outputs, self._memory.keep(packed), bias)
+        packed, scale = _packed(weight, bits)
+        bias = None if biases[0] is None else np.concatenate([_floats(one) for one in biases])
+        return Matrix(
+            bits=bits,
+            inputs=weight.shape[1],
+            outputs=len(packed) * LANES,
+            tiles=self._memory.keep(packed),
+            scale=self._filled(scale),
+            bias=self._filled(bias),
+        )
+
+    def _filled(self, per_output: Floats | None) -> int | None:
+        if per_output is None:
+            return None
+        return self._memory.keep(np.pad(per_output, (0, -len(per_output) % LANES)))
 
     def _vector(self, norm: Any) -> int | None:
         return None if norm is None else self._memory.keep(_floats(norm.weight))
@@ -164,6 +172,16 @@ def _unknown(model: Any) -> list[str]:
         (any(part.in_features % GROUP for part in inputs), f"inputs that {GROUP} divides not"),
     ]
     return [text for fault, text in faults if fault]
+
+
+def _packed(weight: Floats, bits: int) -> tuple[Bytes, Floats | None]:
+    """Tiles, and what scales each output."""
+    if bits == 16:
+        return brain_tiles(weight), None
+    if bits == 8:
+        whole = Int8.of(weight)
+        return whole.tiles(), whole.scale
+    return Int4.of(weight).tiles(), None
 
 
 def _floats(tensor: Any) -> Floats:

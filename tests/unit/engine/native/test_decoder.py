@@ -33,7 +33,7 @@ from starsd.engine.interface import Logits, Row
 from starsd.engine.native.build import library
 from starsd.engine.native.decoder import NativeDecoder
 from starsd.engine.native.runner import NativeRunner
-from starsd.engine.native.weights import quantise
+from starsd.engine.native.weights import Int4, Int8
 from starsd.errors import EngineError, UnsupportedModelError
 from tests.unit.engine.helpers import chunked, random_tokens
 from tests.unit.engine.test_runner import SIZES, TREE
@@ -100,8 +100,9 @@ class Rounded(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         if self.bits == 16:
             return functional.linear(input.bfloat16().float(), self.weight, self.bias)
-        groups = input.reshape(*input.shape[:-1], -1, 32)
-        step = groups.abs().amax(-1, keepdim=True) / 127
+        size, levels = (32, 127) if self.bits == 4 else (input.shape[-1], 127 * 128)
+        groups = input.reshape(*input.shape[:-1], -1, size)
+        step = groups.abs().amax(-1, keepdim=True) / levels
         whole = (groups / step.clamp_min(1e-30)).round() * step
         return functional.linear(whole.flatten(-2), self.weight, self.bias)
 
@@ -109,7 +110,8 @@ class Rounded(nn.Linear):
 def rounded(weight: Tensor, bits: int) -> nn.Parameter:
     if bits == 16:
         return nn.Parameter(weight.bfloat16().float())
-    return nn.Parameter(torch.from_numpy(quantise(weight.detach().numpy(), bits).dense()))
+    kind = Int8 if bits == 8 else Int4
+    return nn.Parameter(torch.from_numpy(kind.of(weight.detach().numpy()).dense()))
 
 
 def reference(folder: Path, bits: int, tokens: Sequence[int]) -> Logits:

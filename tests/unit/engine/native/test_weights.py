@@ -4,55 +4,69 @@ import numpy as np
 import pytest
 import torch
 
-from starsd.engine.native.weights import GROUP, LANES, brain_tiles, quantise, tiles
+from starsd.engine.native.weights import GROUP, LANES, Int4, Int8, brain_tiles
 
 
 def weights(outputs: int, inputs: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(outputs, inputs)).astype(np.float32)
 
 
-@pytest.mark.parametrize(("bits", "steps"), [(4, 15), (8, 254)])
-def test_no_weight_is_off_by_more_than_half_a_step(bits: int, steps: int) -> None:
+def test_no_int8_weight_is_off_by_more_than_half_a_step() -> None:
+    weight = weights(8, 96)
+    step = np.abs(weight).max(1, keepdims=True) / 127
+    assert (np.abs(Int8.of(weight).dense() - weight) <= step * 0.5001).all()
+
+
+def test_no_int4_weight_is_off_by_more_than_half_a_step() -> None:
     weight = weights(8, 96)
     groups = weight.reshape(8, 3, GROUP)
-    span = groups.max(2) - groups.min(2) if bits == 4 else 2 * np.abs(groups).max(2)
-    error = np.abs(quantise(weight, bits).dense() - weight).reshape(groups.shape)
-    # float16 scales: half a unit in their last place, over all steps
-    assert (error <= (span / steps / 2 + span * 2**-11)[..., None]).all()
+    span = groups.max(2) - groups.min(2)
+    error = np.abs(Int4.of(weight).dense() - weight).reshape(groups.shape)
+    # and half a unit in the last place of float16 scales and minima
+    assert (error <= (span / 15 / 2 + (span + np.abs(groups).max(2)) * 2**-11)[..., None]).all()
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_blocks_come_back_as_they_were(bits: int) -> None:
-    """Quantising what a GGUF file held changes nothing."""
-    once = quantise(weights(32, 128), bits)
-    again = quantise(once.dense(), bits)
-    np.testing.assert_array_equal(again.dense(), once.dense())
+@pytest.mark.parametrize("kind", [Int4, Int8])
+def test_what_was_quantised_comes_back_as_it_was(kind: type[Int4] | type[Int8]) -> None:
+    """So nothing is lost of a GGUF file's Q4_1 blocks."""
+    once = kind.of(weights(32, 128))
+    np.testing.assert_array_equal(kind.of(once.dense()).dense(), once.dense())
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_groups_without_spread(bits: int) -> None:
-    flat = np.zeros((1, 2 * GROUP), dtype=np.float32)
-    flat[0, GROUP:] = 0.5
-    np.testing.assert_allclose(quantise(flat, bits).dense(), flat, atol=0.5 * 2**-8)
+@pytest.mark.parametrize("kind", [Int4, Int8])
+def test_weights_without_spread(kind: type[Int4] | type[Int8]) -> None:
+    flat = np.zeros((2, 2 * GROUP), dtype=np.float32)
+    flat[1] = 0.5
+    np.testing.assert_allclose(kind.of(flat).dense(), flat, atol=1e-6)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_tiles_hold_every_integer_once(bits: int) -> None:
-    """Tile, then scales and minima, then [quad][output][4]."""
-    matrix = quantise(weights(20, 64), bits)
-    packed = tiles(matrix)
-    assert packed.shape == (2, 2, 64 + 512 * bits // 8)
+def test_int8_tiles_hold_every_integer_once() -> None:
+    """[quad][output][4], each plus 128; inputs fill up to 64, outputs to 16."""
+    matrix = Int8.of(weights(20, 96))
+    packed = matrix.tiles()
+    assert packed.shape == (2, LANES * 128)
+    assert packed.flags.c_contiguous
+    quads = packed.reshape(2, 32, LANES, 4).astype(int) - 128
+    for output, place in [(0, 0), (3, 33), (19, 95), (16, 62)]:
+        column, lane = divmod(output, LANES)
+        assert quads[column, place // 4, lane, place % 4] == matrix.q[output, place]
+    assert (quads[1, :, 4:] == 0).all()
+    assert (quads[:, 24:] == 0).all()
+
+
+def test_int4_tiles_hold_every_integer_once() -> None:
+    """Scales and minima, then [quad][output][4]."""
+    matrix = Int4.of(weights(20, 64))
+    packed = matrix.tiles()
+    assert packed.shape == (2, 2, 64 + 256)
     assert packed.flags.c_contiguous
     for output, group, place in [(0, 0, 0), (3, 1, 30), (19, 1, 17), (16, 0, 15)]:
         column, lane = divmod(output, LANES)
         tile = packed[column, group]
         scale, least = tile[:64].view(np.float16).reshape(2, LANES)[:, lane]
         quad, byte = divmod(place, 4)
-        bytes_ = tile[64:].reshape(-1, LANES, 4)
-        found = bytes_[quad % len(bytes_), lane, byte]
-        if bits == 4:
-            found = found >> 4 if quad >= 4 else found & 15
-        assert (found, scale, least) == (
+        both = tile[64:].reshape(4, LANES, 4)[quad % 4, lane, byte]
+        assert (both >> 4 if quad >= 4 else both & 15, scale, least) == (
             matrix.q[output, group, place],
             matrix.scale[output, group],
             matrix.least[output, group],
