@@ -106,8 +106,8 @@ class ModelSettings(_Settings):
     )
     quantize: Literal["none", "int8", "int4"] = Field(
         "none",
-        description="Matrices in groups of 32 weights of 8 or 4 bits, by compiled code; the head "
-        "always has 8. CPU only; computes in float32 with a float16 KV cache, batch-invariant.",
+        description="Matrices in 8 bits with a scale per output, or in 4 bits with scale and "
+        "minimum per 32 weights (the head has 8), by compiled code; batch-invariant, on CPU only.",
     )
     compiled: bool = Field(
         True,

@@ -13,7 +13,7 @@ import structlog
 from services.target import replies
 from services.target.hubs import Breaker, Hub, Hubs
 from services.target.jobs import MAX_ATTEMPTS, Jobs
-from services.target.sequence import Sequence
+from services.target.sequence import SentRound, Sequence
 from services.target.stats import StarStats
 from starsd.bus.interface import Garbage, QueueGone, Reconnected, TargetBus, TargetEvent
 from starsd.protocol.keys import Keys
@@ -58,6 +58,8 @@ class Star:
         self._sequences: dict[str, Sequence] = {}
         self._random = random.Random(self._session)
         self._received_at = clock()
+        self._step_began = clock()
+        self._verifying = 0
         self.plain_step_s = 0.0
 
     # -- registry --------------------------------------------------------------------------------
@@ -132,7 +134,9 @@ class Star:
             self._send(sequence, depth=0)
 
     def request(self, sequences: Iterable[Sequence]) -> None:
-        """Ask for the next proposals of decoding sequences; a newer round supersedes a late one."""
+        """The step is over. Ask for the next proposals of decoding sequences; a newer round
+        supersedes a late one."""
+        self._stats.verified(self._verifying, self._clock() - self._step_began)
         for sequence in sequences:
             if sequence.decoding and not sequence.proposal and (depth := self._depth(sequence)):
                 self._send(sequence, depth)
@@ -212,8 +216,10 @@ class Star:
     def step_over(self, sequences: Iterable[Sequence]) -> None:
         """A step is about to run: tell the breakers whose replies did not make it."""
         late: set[str | None] = set()
+        self._verifying = 0
         for sequence in sequences:
             star = sequence.star
+            self._verifying += bool(sequence.proposal)
             if star.outstanding and star.current and star.current.depth and not sequence.proposal:
                 late.add(star.hub)
         for hub_id, hub in self._hubs.known.items():
@@ -221,6 +227,7 @@ class Star:
             hub.step(hub_id in late)
             if hub.breaker.open != was_open:
                 log.info("breaker", hub=hub_id, open=hub.breaker.open)
+        self._step_began = self._clock()
 
     # -- replies ---------------------------------------------------------------------------------
 
@@ -301,10 +308,17 @@ class Star:
         step in between perhaps; within that bracket the hub's own figures decide."""
         sent = sequence.star.sent[proposal.round]
         if sent.depth:
+            self._time(proposal, sequence, sent)
             told = (proposal.queue_us + proposal.service_us) / 1e6 + TRANSIT_S
             latency = max(self._received_at - sent.at, min(self._clock() - sent.at, told))
             hub.observe(latency)
             hub.answered |= latency <= self.budget_s
+
+    def _time(self, proposal: Proposal, sequence: Sequence, sent: SentRound) -> None:
+        """Count where the time of a round went; of the current one, and once."""
+        if sequence.star.outstanding and proposal.round == sequence.star.round:
+            trip_s = self._clock() - sent.at
+            self._stats.round_trip(trip_s, proposal.queue_us, proposal.service_us)
 
     def _help(self, proposal: Proposal, sequence: Sequence) -> None:
         """The hub lacks us or our prefix: send the current round again with what it needs."""

@@ -42,6 +42,13 @@ class StarStats:
             ["cause"],
             registry=registry,
         )
+        self._round_seconds = Counter(
+            "starsd:round_seconds",
+            "Time of rounds answered in time, by part: queue, draft and network of the round trip, "
+            "and the step that verified (once for each of its rounds).",
+            ["part"],
+            registry=registry,
+        )
         self.step_seconds = Histogram(
             "starsd:step_seconds",
             "Duration of a step, waiting excluded.",
@@ -74,6 +81,21 @@ class StarStats:
             self._proposed.labels(position).inc()
         for position in range(accepted):
             self._accepted.labels(position).inc()
+
+    def round_trip(self, trip_s: float, queue_us: int, draft_us: int) -> None:
+        """One answered round, by our clock; what the hub says of it counts only as far as it fits.
+
+        Its drafting time is exact and goes first; Redis dates the start of queueing to 1 ms.
+        """
+        draft_s = min(draft_us / 1e6, trip_s)
+        queue_s = min(queue_us / 1e6, trip_s - draft_s)
+        self._round_seconds.labels("draft").inc(draft_s)
+        self._round_seconds.labels("queue").inc(queue_s)
+        self._round_seconds.labels("network").inc(trip_s - draft_s - queue_s)
+
+    def verified(self, rounds: int, step_s: float) -> None:
+        """A step that verified so many proposals is over."""
+        self._round_seconds.labels("verify").inc(rounds * step_s)
 
     def value(self, name: str, **labels: str) -> float:
         """Current value of one sample; 0 if it was never touched."""

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from starsd.cli import bench, check, reference
 from starsd.cli import chat as chatting
-from starsd.cli import check, reference
 from starsd.cli.console import told
 from starsd.cli.up import Options
 from starsd.cli.up import up as run_star
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(bench.app, name="bench")
 app.add_typer(check.app, name="check")
 
 

@@ -78,7 +78,8 @@ class _Pod:
 
 def _target(wish: Wish, index: int, ports: Iterator[int], cores: str) -> _Pod:
     # One user's ADVERTISE_URL cannot be that of every target.
-    settings = {"CORES": cores, "ADVERTISE_URL": "", **wait_budget(wish)}
+    budget = wait_budget(wish.draft, wish.depth, wish.environment)
+    settings = {"CORES": cores, "ADVERTISE_URL": "", **budget}
     return _Pod(f"target-{index + 1}", "target", LOCAL, next(ports), next(ports), settings)
 
 
@@ -110,7 +111,7 @@ def _service(wish: Wish, pod: _Pod) -> Child:
     )
 
 
-def wait_budget(wish: Wish) -> Mapping[str, str]:
+def wait_budget(draft: str, depth: int, environment: Mapping[str, str]) -> Mapping[str, str]:
     """How long targets wait for a proposal, where the default of one plain step cannot do.
 
     A draft made of the target's own weights (self, noisy:S, layers:N) costs up to a plain step per
@@ -119,10 +120,10 @@ def wait_budget(wish: Wish) -> Mapping[str, str]:
     draft that is a model of its own is meant to be fast and keeps the default; so does the user's
     own ``STARSD_WAIT_BUDGET``.
     """
-    own_weights = wish.draft == "self" or wish.draft.startswith(("noisy:", "layers:"))
-    if not own_weights or (PREFIX + "WAIT_BUDGET") in wish.environment:
+    own_weights = draft == "self" or draft.startswith(("noisy:", "layers:"))
+    if not own_weights or (PREFIX + "WAIT_BUDGET") in environment:
         return {}
-    return {"WAIT_BUDGET": str(3 * (wish.depth + 1))}
+    return {"WAIT_BUDGET": str(3 * (depth + 1))}
 
 
 def share_cores(wish: Wish, cores: Sequence[int]) -> tuple[str, list[str]]:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from starsd.cli.plan import Wish, wait_budget
+from starsd.cli.plan import wait_budget
 from starsd.settings import PREFIX, DraftSettings, ServiceSettings, TargetSettings, load
 from tests.deploy.cluster import SECRET_URL, Workload, services, workload
 from tests.deploy.helm import Helm, Manifest
@@ -157,8 +157,8 @@ def test_targets_wait_for_drafts_of_their_own_weights_as_long_as_starsd_up(
 ) -> None:
     target: TargetSettings = settings_of(workload(trial, "target"))
     draft: DraftSettings = settings_of(workload(trial, "draft"))
-    wish = Wish("", 1, draft.draft, target.draft_depth, "", 0, 0, "", 1, {})
-    assert wait_budget(wish) == {"WAIT_BUDGET": str(int(target.wait_budget))}
+    needed = wait_budget(draft.draft, target.draft_depth, {})
+    assert needed == {"WAIT_BUDGET": str(int(target.wait_budget))}
     assert draft.model == target.model
 
 

@@ -23,6 +23,7 @@ from starsd.settings import PREFIX
 ROOT = Path(__file__).parents[2]
 UNIT, REAL = "tests/unit", "tests/integration"
 ADDRESSES = f"{REAL}/fronts/test_addresses.py::test_host_and_ports"
+BENCH = f"{UNIT}/cli/test_bench.py"
 CHAT = f"{UNIT}/cli/test_main.py::test_chat_asks_as_its_options_say"
 CHECK = f"{UNIT}/cli/test_check.py"
 DRAFTER = f"{UNIT}/drafters/test_lm.py"
@@ -31,6 +32,7 @@ FRONT = f"{UNIT}/process/test_front.py"
 GATEWAY = f"{REAL}/gateway/test_settings.py"
 SERVICES = f"{REAL}/test_services.py"
 SESSIONS = f"{UNIT}/draft/test_sessions.py"
+SPEED = f"{UNIT}/bench/test_speed.py"
 STAR = f"{UNIT}/target/test_star_settings.py"
 STEP = f"{UNIT}/target/test_step.py"
 TARGET_FRONT = f"{UNIT}/target/test_front.py"
@@ -178,6 +180,51 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
     "starsd check identity --quick": (f"{CHECK}::test_quick",),
     "starsd check identity --json": (
         f"{CHECK}::test_json_is_the_last_line_and_the_only_one_on_stdout",
+    ),
+    "starsd bench speed --model": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_weights_and_precision_are_the_same_everywhere",
+    ),
+    "starsd bench speed --draft": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_draft_depth_and_wait_budget",
+    ),
+    "starsd bench speed --dtype": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_weights_and_precision_are_the_same_everywhere",
+    ),
+    "starsd bench speed --quantize": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_weights_and_precision_are_the_same_everywhere",
+    ),
+    "starsd bench speed --depth": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_draft_depth_and_wait_budget",
+    ),
+    "starsd bench speed --wait-budget": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_draft_depth_and_wait_budget",
+    ),
+    "starsd bench speed --invariant": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_where_answers_must_be_identical",
+    ),
+    "starsd bench speed --prompts": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_prompts_and_repeats_are_interleaved_and_everyone_is_first_in_turn",
+    ),
+    "starsd bench speed --max-tokens": (f"{BENCH}::test_options", f"{SPEED}::test_what_is_asked"),
+    "starsd bench speed --temperature": (f"{BENCH}::test_options", f"{SPEED}::test_what_is_asked"),
+    "starsd bench speed --repeats": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_prompts_and_repeats_are_interleaved_and_everyone_is_first_in_turn",
+    ),
+    "starsd bench speed --json": (
+        f"{BENCH}::test_json_is_the_last_line_and_the_only_one_on_stdout",
+    ),
+    "starsd bench speed --out": (
+        f"{BENCH}::test_out_has_every_answer",
+        f"{BENCH}::test_out_is_tried_before_anything_is_measured",
     ),
     "starsd settings --markdown": (
         f"{UNIT}/cli/test_main.py::test_settings_markdown_is_the_document",

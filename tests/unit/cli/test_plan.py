@@ -117,7 +117,7 @@ def test_other_drafts_keep_the_default_budget(draft: str) -> None:
 
 def test_the_users_budget_wins() -> None:
     wish = replace(WISH, environment={"STARSD_WAIT_BUDGET": "2"})
-    assert wait_budget(wish) == {}
+    assert wait_budget(wish.draft, wish.depth, wish.environment) == {}
     assert env_of(plan_of(wish), "target-2")["STARSD_WAIT_BUDGET"] == "2"
 
 
