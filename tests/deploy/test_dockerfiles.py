@@ -138,7 +138,7 @@ def test_target_and_draft_have_the_engine_and_share_its_layers() -> None:
     )
     assert "COPY --from=packages" in shared
     assert "--from=packages" not in theirs
-    assert "python3 requirements engine > packages.txt" in shared
+    assert "python3 requirements engine native > packages.txt" in shared
     assert any(line.startswith("torch==") for line in requirements("engine"))
 
 
