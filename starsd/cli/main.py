@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from starsd.cli import bench, check, reference
+from starsd.cli import bench, check, peers, reference
 from starsd.cli import chat as chatting
 from starsd.cli.console import told
 from starsd.cli.up import Options
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 
 
+bench.app.command()(peers.peers)
 app.add_typer(bench.app, name="bench")
 app.add_typer(check.app, name="check")
 

@@ -90,7 +90,7 @@ def _from_hub(name: str, revision: str) -> Path:
 
 def _bundled(cache: Path) -> Path:
     """The converted GGUF file of ``BUNDLED_PACKAGE``; one process converts, others wait."""
-    gguf = _bundled_file()
+    gguf = bundled_file()
     folder = cache / f"{BUNDLED}-{_gguf_hash(gguf)}"
     if folder.is_dir():
         return folder
@@ -104,7 +104,7 @@ def _bundled(cache: Path) -> Path:
     return folder
 
 
-def _bundled_file() -> Path:
+def bundled_file() -> Path:
     """Found without importing the package, which needs a plugin host we do not have."""
     spec = importlib.util.find_spec(BUNDLED_PACKAGE)
     places = (spec.submodule_search_locations if spec else None) or []

@@ -30,6 +30,8 @@ DRAFTER = f"{UNIT}/drafters/test_lm.py"
 ENGINE = f"{UNIT}/engine"
 FRONT = f"{UNIT}/process/test_front.py"
 GATEWAY = f"{REAL}/gateway/test_settings.py"
+PEERS = f"{UNIT}/bench_peers"
+PEERS_CLI = f"{UNIT}/cli/test_peers.py"
 SERVICES = f"{REAL}/test_services.py"
 SESSIONS = f"{UNIT}/draft/test_sessions.py"
 SPEED = f"{UNIT}/bench/test_speed.py"
@@ -180,6 +182,25 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
     "starsd check identity --quick": (f"{CHECK}::test_quick",),
     "starsd check identity --json": (
         f"{CHECK}::test_json_is_the_last_line_and_the_only_one_on_stdout",
+    ),
+    **{
+        f"starsd bench peers --{option}": (f"{PEERS_CLI}::test_options", f"{PEERS}/{proof}")
+        for option, proof in {
+            "only": "test_run.py::test_only_and_ours_choose_who_is_measured",
+            "ours": "test_run.py::test_only_and_ours_choose_who_is_measured",
+            "cores": "test_run.py::test_versions_cores_and_load_are_told",
+            "draft": "test_ours.py::test_the_star_has_a_core_for_each_of_hub_and_target",
+            "model": "test_run.py::test_each_is_measured_at_every_number_of_requests",
+            "prompts": "test_run.py::test_prompts_are_short_and_of_many_categories",
+            "max-tokens": "test_run.py::test_out_has_every_run_in_turn",
+            "repeats": "test_run.py::test_out_has_every_run_in_turn",
+            "envs": "test_envs.py::test_made_once_kept_and_made_anew_when_the_recipe_changes",
+            "out": "test_run.py::test_out_has_every_run_in_turn",
+            "plot": "test_plot.py::test_a_bar_for_each_server_in_a_panel_for_each_number",
+        }.items()
+    },
+    "starsd bench peers --json": (
+        f"{PEERS_CLI}::test_json_is_the_last_line_and_the_only_one_on_stdout",
     ),
     "starsd bench speed --model": (
         f"{BENCH}::test_options",

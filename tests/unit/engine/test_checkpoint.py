@@ -62,7 +62,7 @@ def test_bundled_package_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def _bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     gguf = folder / "model.gguf"
     gguf.write_bytes(b"GGUF" * 10)
-    monkeypatch.setattr(checkpoint, "_bundled_file", lambda: gguf)
+    monkeypatch.setattr(checkpoint, "bundled_file", lambda: gguf)
     return folder / "cache"
 
 
