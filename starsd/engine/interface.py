@@ -47,7 +47,7 @@ class Runner(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Revision, dtype, quantisation, noise version: equal means the same text."""
+        """Revision, dtype, quantisation, arithmetic, noise version: equal means the same text."""
 
     @property
     def revision(self) -> str:

@@ -56,7 +56,6 @@ def load_runner(
         "slots": settings.max_sequences,
         "max_length": max_length,
         "revision": revision,
-        "fingerprint": f"{revision}/{settings.dtype}/{settings.quantize}/{NOISE_VERSION}",
     }
     bits = _compiled_bits(model, settings)
     make = _torch_runner if bits is None else functools.partial(_native_runner, bits)
@@ -80,6 +79,7 @@ def _torch_runner(model: Any, settings: ModelSettings, facts: dict[str, Any]) ->
         dtype=model.dtype,
         device=model.device,
         batch_invariant=settings.batch_invariant,
+        fingerprint=_fingerprint(facts["revision"], settings, "torch"),
         **facts,
     )
     if settings.batch_invariant:
@@ -98,7 +98,13 @@ def _native_runner(
         max_length=facts["max_length"],
         threads=settings.threads,
     )
-    return NativeRunner(decoder, **facts)
+    fingerprint = _fingerprint(facts["revision"], settings, decoder.arithmetic)
+    return NativeRunner(decoder, fingerprint=fingerprint, **facts)
+
+
+def _fingerprint(revision: str, settings: ModelSettings, arithmetic: str) -> str:
+    """Different arithmetic rounds differently, and may so say something else."""
+    return "/".join((revision, settings.dtype, settings.quantize, arithmetic, NOISE_VERSION))
 
 
 def _compiled_bits(model: Any, settings: ModelSettings) -> int | None:

@@ -295,6 +295,14 @@ static void through_layer(const model *m, int index, const token *tokens, int ro
     add(s->h, s->narrow, (size_t)rows * m->hidden);
 }
 
+/* What products are made of here; the same name, the same bits. */
+const char *starsd_arithmetic(void) {
+#ifdef AMX
+    if (amx_granted()) return "amx";
+#endif
+    return "vector";
+}
+
 /* Logits [count, vocabulary] of the tokens `wanted`; 0, or 1 without memory. */
 int starsd_forward(const model *m, const token *tokens, int rows, const int32_t *wanted, int count,
                    float *logits) {

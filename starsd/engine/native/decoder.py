@@ -23,7 +23,7 @@ MAX_TREE = 32
 
 
 class NativeDecoder:
-    """Weights, cache and the call.
+    """Weights, cache and the call. ``arithmetic`` is what this machine computes with.
 
     ``keys [layers, slots, kv_heads, length / 16, dim, 16]`` and ``values [layers, slots, kv_heads,
     length / 16, 16, dim]`` are float16.
@@ -47,6 +47,8 @@ class NativeDecoder:
         check_family(model)
         base, layer = model.model, model.model.layers[0]
         self._forward = library.starsd_forward
+        library.starsd_arithmetic.restype = ctypes.c_char_p
+        self.arithmetic: str = library.starsd_arithmetic().decode()
         self._memory = Memory()
         self.vocab_size = len(model.lm_head.weight)
         attention = layer.self_attn

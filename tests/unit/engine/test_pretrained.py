@@ -102,6 +102,17 @@ def test_compiled(tiny_model: Path, cache_dir: Path) -> None:
     assert not compiled(tiny_model, cache_dir, dtype="float32")
 
 
+def test_unlike_arithmetic_has_unlike_fingerprints(tiny_model: Path, cache_dir: Path) -> None:
+    kinds: list[dict[str, Any]] = [
+        {"dtype": "bfloat16"},
+        {"dtype": "bfloat16", "compiled": False},
+        {"quantize": "int8"},
+    ]
+    found = {make_runner(tiny_model, cache_dir=cache_dir, **kind).fingerprint for kind in kinds}
+    assert len(found) == 3
+    assert sum("/torch/" in one for one in found) == 1
+
+
 def test_quantize(tiny_model: Path, cache_dir: Path) -> None:
     text = random_tokens(30, 4)
     logits = [
