@@ -295,12 +295,16 @@ static void through_layer(const model *m, int index, const token *tokens, int ro
     add(s->h, s->narrow, (size_t)rows * m->hidden);
 }
 
-/* What products are made of here; the same name, the same bits. */
+/* What sums are made with here; another name, other bits. */
 const char *starsd_arithmetic(void) {
 #ifdef AMX
     if (amx_granted()) return "amx";
 #endif
-    return "vector";
+#ifdef __AVX512F__
+    return "avx512";
+#else
+    return "portable";
+#endif
 }
 
 /* Logits [count, vocabulary] of the tokens `wanted`; 0, or 1 without memory. */
