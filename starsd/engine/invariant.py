@@ -8,6 +8,8 @@ Thinking Machines, 2025.) ``selftest`` checks it on the machine at hand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,20 +18,22 @@ from starsd.engine.batch import TILE
 from starsd.engine.kv_cache import BLOCK
 
 
+def in_tiles(product: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """``product`` of ``rows [n, in]``, ``TILE`` at a time: a row's bits depend on the row alone."""
+    count = len(rows)
+    if missing := -count % TILE:
+        rows = functional.pad(rows, (0, 0, 0, missing))
+    tiles = [product(tile) for tile in torch.split(rows, TILE)]
+    return (tiles[0] if len(tiles) == 1 else torch.cat(tiles))[:count]
+
+
 class TiledLinear(nn.Linear):
     """``nn.Linear`` that only ever multiplies ``TILE`` rows at a time."""
 
     def forward(self, input: Tensor) -> Tensor:
         rows = input.reshape(-1, input.shape[-1])
-        count = len(rows)
-        missing = -count % TILE
-        if missing:
-            rows = functional.pad(rows, (0, 0, 0, missing))
-        tiles = [
-            functional.linear(tile, self.weight, self.bias) for tile in torch.split(rows, TILE)
-        ]
-        output = tiles[0] if len(tiles) == 1 else torch.cat(tiles)
-        return output[:count].view(*input.shape[:-1], self.out_features)
+        output = in_tiles(lambda tile: functional.linear(tile, self.weight, self.bias), rows)
+        return output.view(*input.shape[:-1], self.out_features)
 
 
 def make_linears_tiled(model: nn.Module) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from starsd.engine.batch import TILE
+from starsd.engine.invariant import in_tiles
 
 
 class Linear(Protocol):
@@ -57,9 +58,4 @@ class Tiled:
         self._layer = layer
 
     def __call__(self, x: Tensor) -> Tensor:
-        count = len(x)
-        if missing := -count % TILE:
-            x = functional.pad(x, (0, 0, 0, missing))
-        tiles = [self._layer(tile) for tile in torch.split(x, TILE)]
-        whole = tiles[0] if len(tiles) == 1 else torch.cat(tiles)
-        return whole[:count]
+        return in_tiles(self._layer, x)

@@ -228,7 +228,7 @@ static void attend_all(const model *m, int index, const token *tokens, const run
                scores + (size_t)MOST * m->length * THREAD, out);
 }
 
-/* act(gate) * up of [rows, 2 * inner], into its own first half of each row, packed. */
+/* silu(gate) * up: [rows, 2 * inner] to [rows, inner]. */
 static void gate(const float *both, int rows, int inner, float *out) {
     for (int r = 0; r < rows; r++, both += 2 * inner, out += inner)
         for (int i = 0; i < inner; i += LANES) {
