@@ -1,149 +1,177 @@
-"""POST /v1/chat/completions: one answer as a whole, or as server-sent events.
-
-The stream: a chunk with the role, chunks with text, one chunk with finish_reason, a usage chunk
-if asked for, ``[DONE]``. An error before the first event is an HTTP error; after the headers it is
-one ``{"error": ...}`` frame, and then the stream closes without finish_reason or ``[DONE]``.
-"""
+"""POST /v1/chat/completions: how its answers are worded."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 
 import msgspec
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from msgspec import UNSET, UnsetType
 
-from services.gateway.answers import Answer, Answers
-from services.gateway.disconnect import unless_gone
-from services.gateway.responses import (
-    ChunkChoice,
-    ChunkDelta,
-    Completion,
-    Heading,
-    speculation,
-    usage_body,
-)
-from starsd.errors import RemoteError
-from starsd.httperrors import error_response
-from starsd.protocol.events import Begin, Delta, Done, Error, Event, Generate
+from services.gateway.writer import Writer, spelt
+from starsd.protocol import events
+from starsd.protocol.events import Likelihood, TokenLogprobs
+from starsd.protocol.frames import FinishReason
+from starsd.protocol.tools import CallDelta
 
-KEEPALIVE = b": keep-alive\n\n"
-DONE = b"data: [DONE]\n\n"
-SLACK_S = 5.0
-"""What the reader of an answer gets beyond the answer's own deadline, to take the rest of it."""
-
-_encode = msgspec.json.Encoder().encode
+WHOLE, CHUNK = "chat.completion", "chat.completion.chunk"
 
 
-async def complete(answers: Answers, request: Generate) -> Completion:
-    """The whole answer. Raises RemoteError with whatever error ended it."""
-    heading = Heading(id=request.id, model=request.model)
-    text: list[str] = []
-    async with answers.open(request) as answer:
-        while True:
-            event = await answer.next()
-            if isinstance(event, Begin):
-                heading.fingerprint = event.fingerprint
-            elif isinstance(event, Error):
-                raise RemoteError(event.error)
-            elif isinstance(event, Delta | Done):
-                text.append(event.text)
-            if isinstance(event, Done):
-                stats = speculation(event.stats, answer.target)
-                return heading.completion("".join(text), event.reason, event.usage, stats)
+class TopLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as text, and as the bytes it stands for."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+    @classmethod
+    def of(cls, token: Likelihood) -> TopLogprob:
+        return cls(token=spelt(token), logprob=token.logprob, bytes=list(token.token))
 
 
-class Frames:
-    """Events of one answer to the bytes of its stream."""
-
-    def __init__(self, request: Generate, *, include_usage: bool) -> None:
-        self._heading = Heading(id=request.id, model=request.model)
-        self._include_usage = include_usage
-
-    def of(self, event: Event, target: str) -> bytes:
-        """The frames of one event; empty when it releases no text."""
-        if isinstance(event, Begin):
-            self._heading.fingerprint = event.fingerprint
-            return self._chunk(ChunkDelta(role="assistant", content=""))
-        if isinstance(event, Delta):
-            return self._text(event.text)
-        if isinstance(event, Done):
-            return self._text(event.text) + self._end(event, target) + DONE
-        return _frame(event.error.as_json())
-
-    def _text(self, text: str) -> bytes:
-        return self._chunk(ChunkDelta(content=text)) if text else b""
-
-    def _chunk(self, delta: ChunkDelta) -> bytes:
-        return _frame(self._heading.chunk(ChunkChoice(delta=delta)))
-
-    def _end(self, done: Done, target: str) -> bytes:
-        stats = speculation(done.stats, target)
-        finish = ChunkChoice(delta=ChunkDelta(), finish_reason=done.reason)
-        if not self._include_usage:
-            return _frame(self._heading.chunk(finish, starsd=stats))
-        usage = self._heading.chunk(usage=usage_body(done.usage), starsd=stats)
-        return _frame(self._heading.chunk(finish)) + _frame(usage)
+class TokenLogprob(TopLogprob, frozen=True, kw_only=True):
+    top_logprobs: list[TopLogprob]
 
 
-def _frame(body: object) -> bytes:
-    return b"data: " + _encode(body) + b"\n\n"
+class Logprobs(msgspec.Struct, frozen=True, kw_only=True):
+    content: list[TokenLogprob]
+    refusal: None = None
+
+    @classmethod
+    def of(cls, found: Sequence[TokenLogprobs] | None) -> Logprobs | None:
+        return None if found is None else cls(content=[_token(one) for one in found])
 
 
-class EventStream(Response):
-    """A response that holds its headers back until it knows whether it is an error.
+def _token(found: TokenLogprobs) -> TokenLogprob:
+    own = found.chosen
+    return TokenLogprob(
+        token=spelt(own),
+        logprob=own.logprob,
+        bytes=list(own.token),
+        top_logprobs=[TopLogprob.of(token) for token in found.top],
+    )
 
-    It waits at most ``keepalive_s`` with that; then comments keep the connection alive. When the
-    client leaves, the target's stream is closed at once.
+
+class FunctionDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str | None = None
+    arguments: str | UnsetType = UNSET
+
+
+class CallChunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Part of a call: the first has all but the arguments, which follow."""
+
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: FunctionDelta
+
+    @classmethod
+    def of(cls, call: CallDelta) -> CallChunk:
+        function = FunctionDelta(name=call.name, arguments=call.arguments)
+        kind = None if call.id is None else "function"
+        return cls(index=call.index, id=call.id, type=kind, function=function)
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    role: str | None = None
+    content: str | None = None
+    tool_calls: tuple[CallChunk, ...] = ()
+
+
+class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
+    index: int
+    delta: Delta
+    logprobs: Logprobs | None = None
+    finish_reason: str | None = None
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    arguments: str
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    type: str = "function"
+    function: Function
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    role: str = "assistant"
+    content: str | None
+    refusal: None = None
+    tool_calls: Sequence[Call] | UnsetType = UNSET
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    index: int
+    message: Message
+    logprobs: Logprobs | None
+    finish_reason: str
+
+
+class ChatWriter(Writer):
+    """First the role, then text and calls, then the reason why it ended.
+
+    A call that came to nothing is text: all of it, or in a ``stream``, where it is out already,
+    what is in none of its fragments.
     """
 
-    media_type = "text/event-stream"
+    def __init__(self, index: int, *, logprobs: bool, stream: bool) -> None:
+        super().__init__(index, logprobs=logprobs)
+        self._stream = stream
+        self._fragments: list[CallDelta] = []
+        self._calls: dict[int, list[CallDelta]] = {}
 
-    def __init__(
-        self,
-        answers: Answers,
-        request: Generate,
-        frames: Frames,
-        keepalive_s: float,
-        limit_s: float,
-    ) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
-        self._answers = answers
-        self._request = request
-        self._frames = frames
-        self._keepalive_s = keepalive_s
-        self._limit_s = limit_s + SLACK_S
+    def take(self, part: events.Delta | events.Done) -> None:
+        shown, texts = 0, []
+        for call in part.calls:
+            if call.broken is None:
+                self._fragments.append(call)
+                self._calls.setdefault(call.index, []).append(call)
+            else:
+                del self._calls[call.index]
+                texts += [part.text[shown : call.at], call.rest if self._stream else call.broken]
+                shown = call.at
+        text = "".join([*texts, part.text[shown:]])
+        super().take(msgspec.structs.replace(part, text=text))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.suppress(TimeoutError):
-            # A client that stops reading blocks ``send``; the server then cuts it off.
-            async with asyncio.timeout(self._limit_s):
-                await unless_gone(receive, self._respond(scope, receive, send))
+    def opening(self) -> ChunkChoice:
+        return ChunkChoice(index=self.index, delta=Delta(role="assistant", content=""))
 
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._answers.open(self._request) as answer:
-            first = await answer.next(self._keepalive_s)
-            if isinstance(first, Error):
-                await error_response(first.error)(scope, receive, send)
-                return
-            await send(self._start())
-            async with contextlib.aclosing(self._parts(answer, first)) as parts:
-                async for part in parts:
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+    def pieces(self) -> list[ChunkChoice]:
+        deltas = [Delta(tool_calls=(CallChunk.of(call),)) for call in self._fragments]
+        self._fragments = []
+        if not (self._text or deltas):
+            return []
+        text, found = self._given()
+        deltas = [*([Delta(content=text)] if text else []), *deltas]
+        logprobs = [Logprobs.of(found), *[None] * len(deltas)]
+        return [
+            ChunkChoice(index=self.index, delta=delta, logprobs=of_it)
+            for delta, of_it in zip(deltas, logprobs, strict=False)
+        ]
 
-    def _start(self) -> dict[str, object]:
-        return {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+    def last(self, reason: str) -> ChunkChoice:
+        _, found = self._given()
+        logprobs, reason = Logprobs.of(found or None), self._reason(reason)
+        return ChunkChoice(index=self.index, delta=Delta(), logprobs=logprobs, finish_reason=reason)
 
-    async def _parts(self, answer: Answer, event: Event | None) -> AsyncGenerator[bytes, None]:
-        while True:
-            if event is None:
-                yield KEEPALIVE
-            elif part := self._frames.of(event, answer.target):
-                yield part
-            if answer.terminal is not None:
-                return
-            event = await answer.next(self._keepalive_s)
+    def whole(self, reason: str) -> Choice:
+        text, found = self._given()
+        calls = [_whole(parts) for parts in self._calls.values()] or UNSET
+        content = text or None if self._calls else text
+        return Choice(
+            index=self.index,
+            message=Message(content=content, tool_calls=calls),
+            logprobs=Logprobs.of(found),
+            finish_reason=self._reason(reason),
+        )
+
+    def _reason(self, reason: str) -> str:
+        return "tool_calls" if reason == FinishReason.STOP and self._calls else reason
+
+
+def _whole(parts: Sequence[CallDelta]) -> Call:
+    arguments = "".join(part.arguments for part in parts)
+    function = Function(name=parts[0].name or "", arguments=arguments)
+    return Call(id=parts[0].id or "", function=function)

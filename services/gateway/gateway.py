@@ -14,6 +14,8 @@ from services.gateway.app import create_app
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.pool import Pool
 from services.gateway.probes import Prober, probe_client
+from services.gateway.routing import Router
+from services.gateway.tokens import Tokenizing
 from starsd.process.heartbeat import Heartbeat, PodRegistry
 from starsd.protocol.pods import Pod
 from starsd.service import Readiness, cancel, metrics_app, serving
@@ -51,13 +53,15 @@ async def running_gateway(
         await _start_probes(stack, settings, pool, tls)
         upstream = Upstream(settings.connect_timeout_s, tls)
         stack.push_async_callback(upstream.close)
-        answers = Answers(pool, upstream, metrics, settings.request_timeout_s)
+        router = Router(pool, settings.prefix_margin)
+        answers = Answers(pool, router, upstream, metrics, settings.request_timeout_s)
+        tokenizing = Tokenizing(pool, upstream)
 
         def readiness() -> Readiness:
             return _readiness(pool, beat, stopping=stop is not None and stop.is_set())
 
         aside = metrics_app(readiness, metrics.exposition)
-        app = create_app(settings, pool, answers, metrics, readiness)
+        app = create_app(settings, pool, answers, tokenizing, metrics, readiness)
         host = settings.host
         health = serving(aside, host, settings.metrics_port, what="health and metrics")
         main = serving(app, host, settings.port, what="OpenAI API", drain_s=settings.drain_s)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from prometheus_client import CollectorRegistry
 
 from services.gateway.pool import Pool
+from services.gateway.routing import Reason
 from starsd.metrics import RequestMetrics, counter, exposition, gauge
 
 
@@ -34,6 +35,14 @@ class GatewayMetrics:
         self.moved = counter(
             self._registry, "requests_moved", "Requests given to a second target, unbegun."
         )
+        self.routed = counter(
+            self._registry,
+            "requests_routed",
+            "Choices of a target, by reason: its session, its prefix, or load alone.",
+            ["reason"],
+        )
+        for reason in Reason:
+            self.routed.labels(reason)
         live = gauge(self._registry, "targets_live", "Targets that get requests.")
         live.set_function(lambda: len(pool.live))
         known = gauge(self._registry, "targets_known", "Targets known, live or not.")

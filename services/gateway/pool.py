@@ -7,6 +7,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import NamedTuple
 
 import httpx
 import structlog
@@ -47,8 +48,10 @@ class Target:
             return float(self.in_flight)
         return self.pod.load + self.in_flight / max(1, self.pod.capacity)
 
-    def serves(self, model: str) -> bool:
-        return self.pod is not None and self.pod.model == model
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that its model goes by."""
+        return () if self.pod is None else (self.pod.model, *self.pod.aliases)
 
     @contextlib.asynccontextmanager
     async def carrying(self) -> AsyncIterator[None]:
@@ -69,6 +72,13 @@ class Target:
         for rider in self._riders:
             if not rider.expired():
                 rider.reschedule(asyncio.get_running_loop().time())
+
+
+class Served(NamedTuple):
+    """A model by its own name, and its context in tokens."""
+
+    model: str
+    max_length: int
 
 
 class Pool:
@@ -92,10 +102,13 @@ class Pool:
         return [target for target in self._targets.values() if target.live]
 
     @property
-    def models(self) -> dict[str, int]:
-        """Model name to context length, of the live targets."""
+    def models(self) -> dict[str, Served]:
+        """What the live targets serve, by every name; one model's own is no other's alias."""
         pods = [target.pod for target in self.live if target.pod is not None]
-        return {pod.model: pod.max_length for pod in sorted(pods, key=lambda pod: pod.id)}
+        found = {}
+        for pod in sorted(pods, key=lambda pod: pod.id):
+            found.update({name: Served(pod.model, pod.max_length) for name in pod.aliases})
+        return found | {pod.model: Served(pod.model, pod.max_length) for pod in pods}
 
     def update(self, pods: Iterable[Pod]) -> None:
         """What the registry lists now. A target it no longer lists stays while it answers."""
@@ -134,20 +147,31 @@ class Pool:
         target.live = live
 
     def choose(self, model: str, but: Iterable[Target] = ()) -> Target:
-        """The less loaded of two live targets drawn at random (power of two choices).
+        """The lighter one of those that are ``fit``. Raises like it."""
+        return self.lighter(self.fit(model, but))
+
+    def fit(self, model: str, but: Iterable[Target] = ()) -> Sequence[Target]:
+        """The live targets that serve this model, one or more.
 
         Raises:
-            UnknownModelError: no known target serves this model.
+            UnknownModelError: no known target serves it.
             UnavailableError: none that does (or might) is alive.
         """
         avoided = set(but)
-        fit = [t for t in self._targets.values() if t.live and t.serves(model) and t not in avoided]
+        serving = [target for target in self._targets.values() if model in target.names]
+        # one model's own name is no other's alias
+        own = [target for target in serving if target.names[0] == model]
+        fit = [target for target in own or serving if target.live and target not in avoided]
         if not fit:
             raise self._why_none(model)
+        return fit
+
+    def lighter(self, fit: Sequence[Target]) -> Target:
+        """The less loaded of two drawn at random (power of two choices)."""
         return min(self._rng.sample(fit, min(2, len(fit))), key=lambda target: target.load)
 
     def _why_none(self, model: str) -> UnknownModelError | UnavailableError:
-        known = {target.pod.model for target in self._targets.values() if target.pod is not None}
+        known = {name for target in self._targets.values() for name in target.names}
         unasked = not known or any(target.pod is None for target in self._targets.values())
         if model in known or (unasked and model):
             message = f"model={shown(model)}: no live target serves it right now; try again"

@@ -9,11 +9,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = "X-Request-Id"
+COMPLETIONS = "/v1/completions"
 MAX_CHARS = 200
 
 
-def new_id() -> str:
-    return f"chatcmpl-{secrets.token_hex(16)}"
+def new_id(path: str) -> str:
+    kind = "cmpl" if path == COMPLETIONS else "chatcmpl"
+    return f"{kind}-{secrets.token_hex(16)}"
 
 
 class RequestIds:
@@ -26,7 +28,7 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        ours = new_id()
+        ours = new_id(scope["path"])
         scope.setdefault("state", {})["request_id"] = ours
         theirs = _usable(Headers(scope=scope).get(HEADER, ""))
 

@@ -16,39 +16,35 @@ from services.gateway.faults import unsupported
 Neutral = Mapping[str, tuple[Any, ...]]
 """Field name to the values that ask for nothing."""
 
-REQUEST: Neutral = {
+CHAT: Neutral = {
     "audio": (),
     "best_of": (1,),
-    "frequency_penalty": (0,),
+    "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
-    "ignore_eos": (False,),
-    "logit_bias": ({},),
-    "logprobs": (False,),
     "min_tokens": (0,),
     "modalities": (["text"],),
     "moderation": (),
-    "parallel_tool_calls": (True, False),
     "prediction": (),
-    "presence_penalty": (0,),
-    "prompt_cache_key": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "reasoning_effort": ("none",),
-    "repetition_penalty": (1,),
-    "response_format": ({"type": "text"},),
-    "safety_identifier": (),
-    "service_tier": ("auto", "default"),
-    "stop_token_ids": ([],),
     "store": (False,),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "top_logprobs": (0,),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
 
+COMPLETION: Neutral = {"echo": (False,), "min_tokens": (0,), "suffix": ("",)}
+
 MESSAGE: Neutral = {"annotations": ([],), "audio": (), "function_call": (), "refusal": ()}
+
+STRUCTURED_OUTPUTS: Neutral = {
+    "disable_additional_properties": (False,),
+    "disable_any_whitespace": (False,),
+    "disable_fallback": (False, True),
+    "structural_tag": (),
+    "whitespace_pattern": (),
+}
 
 STREAM_OPTIONS: Neutral = {"include_obfuscation": (False,)}
 

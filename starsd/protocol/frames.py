@@ -31,22 +31,37 @@ class FinishReason(StrEnum):
 
 
 class RequestStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Speculation of one request. A fallback is a decode step that wanted a proposal in vain."""
+    """What the star did for one request. A fallback is a decode step that wanted a proposal in
+    vain; ``cached_tokens`` of the prompt were taken over from another request; ``repeated`` of the
+    accepted tokens were proposed by the text's own n-grams."""
 
     rounds: int = 0
     proposed: int = 0
     accepted: int = 0
     fallbacks: int = 0
+    cached_tokens: int = 0
+    repeated: int = 0
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
-    """Front -> loop. ``id`` is ours, never the client's. ``eos`` ids end the answer."""
+    """Front -> loop: one choice of a request. ``id`` is ours, never the client's. ``eos`` ids end
+    the answer.
+
+    ``logprobs`` asks for each token's log probability and for those of so many likeliest ones;
+    None for none. ``draft_depth`` is the deepest proposal wanted: 0 none, None as the target sees
+    fit. Neither changes a token. ``grammar`` is what all of the answer matches, as
+    ``starsd.grammar.definition`` writes it. ``salt`` is of ``events.Generate``.
+    """
 
     id: str
     prompt: list[int]
     sampling: SamplingParams
     max_tokens: int
     eos: tuple[int, ...]
+    logprobs: int | None = None
+    draft_depth: int | None = None
+    grammar: str | None = None
+    salt: str = ""
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
@@ -59,6 +74,10 @@ class Hubs(msgspec.Struct, frozen=True, kw_only=True, tag="hubs"):
     """Front -> loop: the registry's hubs, after every heartbeat."""
 
     hubs: list[HubPod]
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
+    """Front -> loop of a hub: take no new sequences; those at hand are served on until Stop."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
@@ -78,12 +97,29 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
     offer: Offer | None = None
 
 
+class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag="admitted"):
+    """Loop -> front, once: the request has got a slot."""
+
+    id: str
+
+
+class Logprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural logarithms of the model's own probabilities (before penalties, bias, mask and
+    temperature) of one token and of the likeliest ones in its place, best first."""
+
+    chosen: float
+    ids: list[int]
+    values: list[float]
+
+
 class Emitted(msgspec.Struct, frozen=True, kw_only=True, tag="emitted"):
-    """Loop -> front: tokens of one step; an end-of-sequence token is among them (the last)."""
+    """Loop -> front: tokens of one step; an end-of-sequence token is among them (the last).
+    ``logprobs`` are there for each of them where they were asked for."""
 
     id: str
     tokens: list[int]
     origins: list[Origin]
+    logprobs: list[Logprobs] | None = None
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
@@ -104,7 +140,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     """Loop -> front every 100 ms: load, and once a second the loop's metrics as exposition text.
 
-    A loop that sends none for a while hangs, and its front is not ready.
+    A loop that sends none for a while hangs, and its front is not ready. ``quiet_s`` is how long
+    ago a hub last had a job.
     """
 
     running: int
@@ -112,8 +149,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     slots_used: int
     hubs_usable: int = 0
     redis: bool = False
+    quiet_s: float = 0.0
     metrics: bytes | None = None
 
 
-ToLoop = Submit | Cancel | Hubs | Stop
-ToFront = Started | Emitted | Finished | Failed | Snapshot
+ToLoop = Submit | Cancel | Hubs | Drain | Stop
+ToFront = Started | Admitted | Emitted | Finished | Failed | Snapshot

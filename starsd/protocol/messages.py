@@ -98,7 +98,10 @@ class Propose(Message, frozen=True, tag="propose", kw_only=True):
 
     The prefix is ``base`` tokens the hub already vouched for (checked by ``digest``) followed by
     ``tokens``. ``depth`` 0 only extends the prefix. ``attempt`` rises on each resend of a round;
-    ``epoch`` when the sequence moves to another hub.
+    ``epoch`` when the sequence moves to another hub. ``features``, where the offer needs them, are
+    the target's hidden states of the last positions before the prefix's newest token, as many as
+    there are rows: of those whose next token is in ``tokens``, what the target has and the hub
+    should look at.
     """
 
     session: Name

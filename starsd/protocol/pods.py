@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
-from starsd.protocol.messages import Facts, Limits
+from starsd.protocol.messages import MAX_ENTRY_BYTES, Facts, Limits
+
+BFLOAT16_BYTES = 2
+MAX_ROW_BYTES = MAX_ENTRY_BYTES // 4
+"""An entry holds a few positions at least."""
 
 
 class DrafterKind(StrEnum):
@@ -16,11 +21,24 @@ class DrafterKind(StrEnum):
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drafter needs of a target besides tokens (EAGLE: its hidden states)."""
+    """What a drafter needs of a target besides tokens (EAGLE: its hidden states).
 
-    hidden_size: int
-    layers: tuple[int, ...]
-    revision: str
+    ``layers`` are the taps of ``Runner.tap``; ``revision`` is that of the target's weights, empty
+    where nobody noted it.
+    """
+
+    hidden_size: Annotated[int, msgspec.Meta(ge=1)]
+    layers: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(min_length=1)]
+    revision: str = ""
+
+    @property
+    def width(self) -> int:
+        """Numbers that a position takes."""
+        return self.hidden_size * len(self.layers)
+
+    @property
+    def row_bytes(self) -> int:
+        return BFLOAT16_BYTES * self.width
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +67,14 @@ def incompatibility(offer: Offer, facts: Facts) -> str | None:
     """
     if offer.tokenizer != facts.tokenizer:
         return f"tokenizer: hub has {offer.tokenizer}, target has {facts.tokenizer}"
-    if offer.needs is not None and offer.needs.revision != facts.revision:
-        return f"revision: hub drafts for {offer.needs.revision}, target is {facts.revision}"
+    return None if offer.needs is None else _unmet(offer.needs, facts)
+
+
+def _unmet(needs: Needs, facts: Facts) -> str | None:
+    if needs.revision not in ("", facts.revision):
+        return f"revision: hub drafts for {needs.revision}, target is {facts.revision}"
+    if needs.row_bytes > MAX_ROW_BYTES:
+        return f"width: a position takes {needs.row_bytes} bytes, the limit is {MAX_ROW_BYTES}"
     return None
 
 
@@ -69,13 +93,15 @@ class HubPod(msgspec.Struct, frozen=True, kw_only=True, tag_field="role", tag="d
 
 
 class TargetPod(msgspec.Struct, frozen=True, kw_only=True, tag_field="role", tag="target"):
-    """``running`` and ``waiting`` are requests; ``capacity`` is how many may run at once."""
+    """``running`` and ``waiting`` are answers under way; ``capacity`` is how many may run at once.
+    The model also goes by its ``aliases``."""
 
     id: str
     boot: str
     state: PodState
     url: str
     model: str
+    aliases: tuple[str, ...] = ()
     max_length: int
     running: int = 0
     waiting: int = 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated
 
 import msgspec
 
+MAX_BIAS = 1024
+"""Tokens with a bias: each job of a star's carries them all."""
 GREEDY_BELOW = 1e-5
 """Temperatures under this are plain argmax."""
 
@@ -16,7 +19,7 @@ Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
 
 
 class Penalties(msgspec.Struct, frozen=True, array_like=True):
-    """Filled by the API issue; the pipeline has their place (before bias and temperature)."""
+    """``frequency`` and ``presence`` weigh the output alone, ``repetition`` prompt and output."""
 
     frequency: Penalty = 0.0
     presence: Penalty = 0.0
@@ -37,8 +40,18 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True)
     min_p: Probability = 0.0
     prompt_len: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] = 0
     penalties: Penalties | None = None
-    bias: dict[int, Bias] | None = None
+    bias: Annotated[dict[int, Bias], msgspec.Meta(max_length=MAX_BIAS)] | None = None
 
     @property
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
+
+
+def choice_seed(seed: int, choice: int) -> int:
+    """The seed of each of several answers to one request: the request's own for the first, for the
+    others the first 8 bytes, little-endian, of BLAKE2b("starsd-choice"; seed, choice)."""
+    if choice == 0:
+        return seed
+    data = seed.to_bytes(8, "little") + choice.to_bytes(8, "little")
+    digest = hashlib.blake2b(data, digest_size=8, person=b"starsd-choice").digest()
+    return int.from_bytes(digest, "little")

@@ -41,8 +41,21 @@ def candidates(
     ``logits`` is ``[vocabulary]``; ``history`` is prompt and output before this token (in a
     proposal, the path). Raises EngineError, see ``adjusted``.
     """
-    scores = adjusted(logits, params, history, allowed)
-    kept = tempered(scores, params.temperature)
+    return filtered(adjusted(logits, params, history, allowed), params)
+
+
+def best(logits: Logits) -> int:
+    """The largest, ties to the lower id. Raises EngineError, see ``adjusted``."""
+    token = int(logits.argmax())  # the first NaN, if there is one
+    if not logits[token] > -math.inf:
+        check(logits)
+    return token
+
+
+def filtered(logits: Logits, params: SamplingParams) -> Candidates:
+    """What survives temperature, top-k, top-p and min-p. Raises EngineError, see ``adjusted``."""
+    check(logits)
+    kept = tempered(logits, params.temperature)
     return min_p(top_p(top_k(kept, params.top_k), params.top_p), params.min_p)
 
 
@@ -61,11 +74,11 @@ def adjusted(
             logits = biased(logits, params.bias)
     if allowed is not None:
         logits = np.where(allowed, logits, -np.inf)
-    _check(logits)
+    check(logits)
     return logits
 
 
-def _check(logits: Logits) -> None:
+def check(logits: Logits) -> None:
     peak = float(logits.max())  # NaN wins a max
     if math.isnan(peak):
         raise EngineError("logits: at least one is NaN")

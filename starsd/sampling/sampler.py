@@ -14,18 +14,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from starsd.protocol.sampling import SamplingParams
+from starsd.sampling.compiled import draw
 from starsd.sampling.noise import Floats, exponential_noise, exponentials, noise_words
 from starsd.sampling.processing import (
     Candidates,
     Logits,
     Mask,
     adjusted,
-    candidates,
+    best,
+    filtered,
     relative_weights,
     top_k,
 )
 
 _PREFILTER_FROM = 512
+_DROWNING = 1e6
+"""From scores this far from 0 on, noise may be lost in their rounding: all run, and tie."""
 _WIDTH = 20.0
 """A race is won above log(sum exp(score)) - log(_WIDTH) but for once in e**20 (then all run)."""
 
@@ -56,15 +60,20 @@ def propose(
     """The drafter's guess of ``sample``: same filters and noise on its own ``logits``, but only
     its ``considered`` best tokens run (0: all, which is ``sample``). Raises as ``sample`` does.
     """
+    if allowed is not None or params.penalties is not None or params.bias:
+        logits = adjusted(logits, params, history, allowed)
     if params.greedy:
-        return int(adjusted(logits, params, history, allowed).argmax())
-    runners = top_k(candidates(logits, params, history, allowed), considered)
+        return best(logits)
+    winner = draw(logits, params, position, considered)
+    if winner is not None:
+        return winner
+    runners = top_k(filtered(logits, params), considered)
     return race(runners, params.seed, position)
 
 
 def race(runners: Candidates, seed: int, position: int) -> int:
     """The id of the winner. Many runners are first cut to those that can still win."""
-    if len(runners.ids) >= _PREFILTER_FROM:
+    if len(runners.ids) >= _PREFILTER_FROM and abs(runners.scores.max()) <= _DROWNING:
         front = _front(runners, seed, position)
         if front is not None:
             return front

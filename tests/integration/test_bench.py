@@ -20,8 +20,10 @@ SETUP = Setup(
     dtype="float32",
     quantize="none",
     depth=3,
+    nodes=0,
     wait_budget=12.0,
     invariant=True,
+    others=False,
     prompts=3,
     max_tokens=40,
     temperature=0.8,
@@ -34,6 +36,8 @@ class ScriptedLab(Lab):
 
     def start(self, name: str, kind: str, **settings: Any) -> Service:
         model = "DriftModel" if kind == "draft" else "HashModel"
+        if kind == "target":
+            settings["depth_control"] = "fixed"  # a step of this draft takes as long as a target's
         return super().start(name, kind, scripted=f"tests.scripted:{model}", **settings)
 
 
@@ -65,13 +69,12 @@ def test_scripted_star(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(600)  # five models are loaded, one after the other
 def test_default_model(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    options = ("--prompts", "1", "--max-tokens", "12", "--json", "--out", str(out))
+    options = ("--prompts", "1", "--max-tokens", "24", "--json", "--out", str(out))
     ran = CliRunner().invoke(app, ["bench", "speed", *options])
     assert ran.exit_code == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert found["identical"] + found["different"] == found["total"] == 1
-    assert found["acceptance"] > 0.9  # the draft is the target itself
-    assert found["tokens_per_round"] > 4
+    assert found["tokens_per_round"] > 1.3  # by the draft that comes with us
     assert min(found["plain_tokens_per_s"], found["star_tokens_per_s"]) > 0
-    assert 0 < found["round_us"]["verify"] < found["round_us"]["draft"]
+    assert 0 < found["round_us"]["draft"] < found["round_us"]["verify"]
     assert len(json.loads(out.read_text())["answers"]) == 3

@@ -131,7 +131,7 @@ async def ask_many(star: LiveStar, first: int, end: int) -> list[tuple[Question,
     return kept
 
 
-def test_a_thousand_requests_leave_nothing(star: LiveStar) -> None:
+def test_f4_a_thousand_requests_leave_nothing(star: LiveStar) -> None:
     eventually(lambda: settled(star), "the star is at rest before")
     keys = set(contents(star))
     truth = dict(zip(ASKED, texts(star.plain(ASKED)), strict=True))

@@ -143,8 +143,9 @@ def test_models_and_errors_are_the_clients_own(star: LiveStar) -> None:
 
 def test_a_real_model_says_the_same_with_a_hub(tiny_model: Path) -> None:
     """A tiny Llama, its first layers as the draft; batches differ, and may not matter."""
-    model = {"model": str(tiny_model), "max_length": 256, "max_sequences": 4}
-    target = {**model, "batch_invariant": True, "wait_budget": 20}
+    model = {"model": str(tiny_model), "max_length": 256, "max_sequences": 8, "dtype": "float32"}
+    patient = {"wait_budget": 1000, "ngram": 0, "depth_control": "fixed"}
+    target = {**model, "batch_invariant": True, **patient}
     asked = questions(8, max_tokens=40)
     with LiveStar(step_s=0.0, target=target, hub={**model, "draft": LAYERS_DRAFT}) as star:
         star.start("a", "b", "gateway", "hub")

@@ -203,7 +203,7 @@ def test_a_lost_reply_stream_is_reported_and_made_again(arms: Arms, ends: Ends) 
     until(lambda: proposals(target), target, hub)
 
 
-def test_jobs_of_a_crashed_hub_go_to_another(arms: Arms, ends: Ends) -> None:
+def test_g9_jobs_of_a_crashed_hub_go_to_another(arms: Arms, ends: Ends) -> None:
     target, hub = pair(ends)
     target.bus.send_first(OFFER, propose())
     until(lambda: hub.jobs, target, hub)

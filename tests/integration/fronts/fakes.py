@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from starsd.errors import EngineError
 from starsd.process.channel import LoopChannel
 from starsd.protocol.frames import (
+    Admitted,
     Cancel,
     Emitted,
     Failed,
@@ -74,6 +75,7 @@ class FakeEngine:
         match message:
             case Submit():
                 self._running[message.id] = _Running(message)
+                self._channel.send(Admitted(id=message.id))
             case Cancel() if message.id in self._running:
                 self._finish(message.id, FinishReason.CANCELLED)
             case Hubs(hubs=hubs):

@@ -37,7 +37,7 @@ async def test_a_target_learns_of_a_hub_and_of_its_end(redis_server: EmbeddedRed
         await until_listed(registry, "h", "t")
         pods = {pod.id: pod for pod in await registry.pods()}
         assert pods["h"] == HubPod(
-            id="h", boot="b", state=PodState.READY, offer=OFFER, free_slots=16
+            id="h", boot="b", state=PodState.READY, offer=OFFER, free_slots=64
         )
         await client.until_metric("fake_hubs", 1)
         stop.set()
@@ -58,5 +58,9 @@ async def test_a_target_serves_without_redis_and_returns_to_it(
         redis_server.start()
         registry = Registry(redis_server.url, "starsd")
         await until_listed(registry, "t")
-        assert (await client.until_ready())["status"] == "ready"
+
+        async def whole() -> bool:
+            return bool((await client.until_ready())["status"] == "ready")
+
+        await until(whole)  # it reads the registry after it is listed there
         await registry.close()

@@ -92,7 +92,7 @@ async def test_what_the_target_is_asked() -> None:
     assert (request.messages, request.stop, request.max_tokens) == (USER, ("a", "b"), 9)
 
 
-async def test_request_ids_are_echoed_and_never_keys() -> None:
+async def test_f10_request_ids_are_echoed_and_never_keys() -> None:
     """Two calls share the client's id: each gets its own answer under an id of ours."""
     async with (
         FakeTarget(

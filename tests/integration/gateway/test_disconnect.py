@@ -33,7 +33,7 @@ async def _leave(writer: asyncio.StreamWriter) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_leaving_closes_the_targets_stream_within_a_second(stream: bool) -> None:
+async def test_f2_leaving_closes_the_targets_stream_within_a_second(stream: bool) -> None:
     async with talking().serving() as target, star([target], probe_interval_s=60) as s:
         reader, writer = await _ask(s, stream=stream)
         await eventually(lambda: target.open == 1)
@@ -61,9 +61,9 @@ async def test_leaving_before_the_first_event() -> None:
             await target.left.wait()
 
 
-async def test_a_client_that_stops_reading_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_f6_a_client_that_stops_reading_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Much text and a full socket: the gateway stops reading too, and the deadline ends it."""
-    monkeypatch.setattr("services.gateway.chat.SLACK_S", 0.2)
+    monkeypatch.setattr("services.gateway.stream.SLACK_S", 0.2)
     total = 400 * 65536
     steps: list[Step] = [begin(), *[delta("x" * 65536)] * 400, HANG]
     async with (

@@ -73,7 +73,7 @@ async def test_errors_have_the_clients_types() -> None:
             await api.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=0)
         assert bad.value.param == "max_tokens"
         with pytest.raises(openai.BadRequestError) as unserved:
-            await api.chat.completions.create(model="tiny", messages=MESSAGES, n=2)
+            await api.chat.completions.create(model="tiny", messages=MESSAGES, store=True)
         assert unserved.value.code == "unsupported_parameter"
 
 

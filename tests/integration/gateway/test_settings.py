@@ -7,12 +7,14 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from services.gateway.pool import Pool
 from starsd.process.ports import free_ports
 from starsd.protocol.pods import PodState, TargetPod
 from tests.fake_target import HANG, FakeTarget
@@ -111,3 +113,23 @@ async def test_target_lost_s(moves: bool) -> None:
             assert (target.in_flight, good.seen) == (1, [])
             asked.cancel()
             await asyncio.wait([asked])
+
+
+async def test_prefix_margin() -> None:
+    """The one that answered the beginning is three requests of four slots busier than the other."""
+    chat = [{"role": "user", "content": "star " * 100}]
+    for margin, home in ((0.5, "b"), (1.0, "a")):
+        async with contextlib.AsyncExitStack() as stack:
+            a, b = FakeTarget(name="a"), FakeTarget(name="b", running=4)
+            for target in (a, b):
+                await stack.enter_async_context(target.serving())
+            s = await stack.enter_async_context(star([a, b], prefix_margin=margin))
+            assert (await s.chat(messages=chat)).json()["starsd"]["target"] == "a"
+            a.running, b.running = 3, 0
+            await eventually(partial(_loads_are, s.gateway.pool, 0.75, 0.0))
+            more = [*chat, {"role": "assistant", "content": "hm"}]
+            assert (await s.chat(messages=more)).json()["starsd"]["target"] == home
+
+
+def _loads_are(pool: Pool, *loads: float) -> bool:
+    return [target.load for target in pool.targets] == list(loads)

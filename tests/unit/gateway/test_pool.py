@@ -7,8 +7,9 @@ import random
 from collections import Counter
 
 import pytest
+from msgspec import structs
 
-from services.gateway.pool import Pool, Target
+from services.gateway.pool import Pool, Served, Target
 from starsd.errors import ConfigError, UnavailableError, UnknownModelError
 from starsd.protocol.pods import PodState, TargetPod
 
@@ -111,9 +112,9 @@ def test_a_target_never_heard_of_may_serve_any_model() -> None:
 
 def test_models_are_those_of_live_targets() -> None:
     pool = pool_of(pod("a"), pod("b", model="big"))
-    assert pool.models == {"tiny": 64, "big": 64}
+    assert pool.models == {"tiny": Served("tiny", 64), "big": Served("big", 64)}
     pool.failed(pool.targets[1], "gone")
-    assert pool.models == {"tiny": 64}
+    assert pool.models == {"tiny": Served("tiny", 64)}
 
 
 def urls(pool: Pool) -> set[str]:
@@ -169,3 +170,29 @@ async def test_lose_ends_what_the_target_carries() -> None:
     target.lose()
     async with target.carrying():
         await asyncio.sleep(0)
+
+
+def aliased(name: str, model: str, *aliases: str) -> TargetPod:
+    return structs.replace(pod(name, model=model), aliases=aliases)
+
+
+def test_aliases_are_names_of_a_model() -> None:
+    pool = pool_of(aliased("a", "tiny", "gpt", "best"), pod("b", model="big"))
+    assert pool.choose("gpt").name == "a"
+    assert pool.models == {
+        "tiny": Served("tiny", 64),
+        "gpt": Served("tiny", 64),
+        "best": Served("tiny", 64),
+        "big": Served("big", 64),
+    }
+    with pytest.raises(UnknownModelError, match="best, big, gpt, tiny"):
+        pool.choose("none")
+
+
+def test_a_models_own_name_is_no_others_alias() -> None:
+    pool = pool_of(aliased("a", "tiny", "big"), pod("b", model="big"))
+    assert {pool.choose("big").name for _ in range(100)} == {"b"}
+    assert pool.models["big"] == Served("big", 64)
+    pool.failed(pool.targets[1], "gone")
+    with pytest.raises(UnavailableError):
+        pool.choose("big")

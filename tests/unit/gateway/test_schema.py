@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import pytest
 from openai.types.chat import ChatCompletionStreamOptionsParam, completion_create_params
+from openai.types.completion_create_params import CompletionCreateParamsBase
 from pydantic import ValidationError
 
+from services.gateway.body import MAX_FIELDS
 from services.gateway.invalid import explain
-from services.gateway.schema import MAX_FIELDS, MAX_MESSAGES, ChatRequest, StreamOptions
-from services.gateway.translate import to_generate
-from services.gateway.unserved import REQUEST, STREAM_OPTIONS
+from services.gateway.options import StreamOptions
+from services.gateway.schema import MAX_MESSAGES, MAX_PROMPTS, ChatRequest, CompletionRequest
+from services.gateway.translate import chat_asked, completion_asked
+from services.gateway.unserved import CHAT, COMPLETION, STREAM_OPTIONS
 from starsd.errors import ErrorBody
 from starsd.protocol.events import Generate
+from starsd.protocol.sampling import MAX_BIAS, Penalties
 
 USER = {"role": "user", "content": "hi"}
 
 
 def generate(*messages: Any, **fields: Any) -> Generate:
     body = {"model": "tiny", "messages": list(messages) or [USER], **fields}
-    return to_generate(ChatRequest.model_validate(body), "id-1")
+    return chat_asked(ChatRequest.model_validate(body), "id-1").requests[0]
+
+
+def continuations(**fields: Any) -> list[Generate]:
+    body = {"model": "tiny", **fields}
+    return [*completion_asked(CompletionRequest.model_validate(body), "id-1").requests]
 
 
 def refusal(*messages: Any, **fields: Any) -> ErrorBody:
+    return refused(lambda: generate(*messages, **fields))
+
+
+def refused(ask: Callable[[], object]) -> ErrorBody:
     with pytest.raises(ValidationError) as caught:
-        generate(*messages, **fields)
+        ask()
     # FastAPI puts where the value came from in front of each location.
     return explain([{**error, "loc": ("body", *error["loc"])} for error in caught.value.errors()])
 
@@ -33,7 +47,7 @@ def refusal(*messages: Any, **fields: Any) -> ErrorBody:
 OPTIONAL = sorted(set(ChatRequest.model_fields) - {"messages", "model", "seed"})
 
 
-@pytest.mark.parametrize("field", [*OPTIONAL, *sorted(REQUEST)])
+@pytest.mark.parametrize("field", [*OPTIONAL, *sorted(CHAT)])
 def test_null_is_absent(field: str) -> None:
     assert generate(seed=1, **{field: None}) == generate(seed=1)
 
@@ -134,7 +148,32 @@ def test_a_replayed_tool_call_turn_reaches_the_template() -> None:
         ({"stream": 1}, "stream", "boolean"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "stream: true"),
         ({"n": 0}, "n", "n=0"),
+        ({"n": 129}, "n", "less than or equal to 128"),
         ({"metadata": {"a": 1}}, "metadata.a", "valid string"),
+        ({"metadata": {"a": "x" * 513}}, "metadata.a", "at most 512"),
+        ({"service_tier": "gold"}, "service_tier", "'priority'"),
+        ({"presence_penalty": 2.5}, "presence_penalty", "less than or equal to 2"),
+        ({"presence_penalty": False}, "presence_penalty", "valid number"),
+        ({"frequency_penalty": -2.5}, "frequency_penalty", "greater than or equal to -2"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
+        ({"logit_bias": {"5": 1e39}}, "logit_bias.5", "less than or equal to 100"),
+        ({"logit_bias": {"5": "x"}}, "logit_bias.5", "valid number"),
+        ({"logit_bias": {"AI": 1}}, "logit_bias", "logit_bias='AI': its keys are token ids"),
+        ({"logit_bias": {"05": 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": dict.fromkeys(map(str, range(MAX_BIAS + 1)), 1)}, "logit_bias", "at most"),
+        ({"logprobs": 3}, "logprobs", "boolean"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs", "greater than or equal to 0"),
+        ({"top_logprobs": 3}, "top_logprobs", "logprobs: true"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]", "greater than or equal to 0"),
+        ({"starsd": {"speculation": "on"}}, "starsd.speculation", "'on': want \"auto\""),
+        ({"starsd": {"speculation": 65}}, "starsd.speculation", "less than or equal to 64"),
+        ({"starsd": {"speculation": True}}, "starsd.speculation", "valid integer"),
+        (
+            {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+            "stream_options.continuous_usage_stats",
+            "include_usage: true",
+        ),
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": None}, "messages", "required"),
         ({"messages": "hi"}, "messages", "list"),
@@ -178,19 +217,13 @@ def test_an_image_is_refused_by_name() -> None:
 
 
 ASKING = [
-    {"n": 2},
-    {"logprobs": True},
-    {"top_logprobs": 3},
-    {"tools": [{"type": "function"}]},
-    {"tool_choice": "required"},
-    {"response_format": {"type": "json_object"}},
-    {"presence_penalty": 0.5},
-    {"presence_penalty": False},
-    {"frequency_penalty": -0.5},
-    {"logit_bias": {"99999999": 5}},
+    {"best_of": 2},
+    {"echo": True},
+    {"functions": [{"name": "f"}]},
+    {"min_tokens": 3},
     {"store": True},
     {"reasoning_effort": "high"},
-    {"prompt_cache_key": "\ud800"},
+    {"prompt_cache_options": "\ud800"},
 ]
 
 
@@ -202,7 +235,7 @@ def test_unserved_fields_are_refused_by_name(fields: dict[str, Any]) -> None:
     assert error.message.startswith(f"{name}=")
 
 
-NEUTRAL = [(name, value) for name, values in REQUEST.items() for value in values]
+NEUTRAL = [(name, value) for name, values in CHAT.items() for value in values]
 
 
 @pytest.mark.parametrize(("name", "value"), NEUTRAL, ids=repr)
@@ -238,12 +271,120 @@ def test_values_too_deep_to_show_are_refused_all_the_same() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    error = refusal(tools=deep)
-    assert (error.param, error.message[:9]) == ("tools", "tools=...")
+    error = refusal(store=deep)
+    assert (error.param, error.message[:9]) == ("store", "store=...")
+
+
+@pytest.mark.parametrize("field", ["guided_json", "tools"])
+def test_schemas_too_deep_to_read_are_refused(field: str) -> None:
+    deep: Any = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": deep}}]
+    error = refusal(**{field: deep if field == "guided_json" else tools})
+    assert error.status == 400
+    assert (error.param or "").startswith(field)
 
 
 def test_every_field_of_the_sdk_is_known() -> None:
     params = get_type_hints(completion_create_params.CompletionCreateParamsBase)
-    assert set(params) - set(ChatRequest.model_fields) - set(REQUEST) == set()
+    assert set(params) - set(ChatRequest.model_fields) - set(CHAT) == set()
     options = get_type_hints(ChatCompletionStreamOptionsParam)
-    assert set(options) == {*StreamOptions.model_fields, *STREAM_OPTIONS}
+    assert set(options) <= {*StreamOptions.model_fields, *STREAM_OPTIONS}
+    params = get_type_hints(CompletionCreateParamsBase)
+    assert set(params) - set(CompletionRequest.model_fields) - set(COMPLETION) == set()
+
+
+def test_what_decides_tokens_reaches_the_target() -> None:
+    request = generate(
+        frequency_penalty=0.5, presence_penalty=-1, repetition_penalty=1.2, logit_bias={"7": -100}
+    )
+    assert request.sampling.penalties == Penalties(0.5, -1, 1.2)
+    assert request.sampling.bias == {7: -100}
+    neutral = generate(frequency_penalty=0, repetition_penalty=1, logit_bias={})
+    assert (neutral.sampling.penalties, neutral.sampling.bias) == (None, None)
+
+
+def test_what_ends_an_answer_reaches_the_target() -> None:
+    request = generate(n=3, stop_token_ids=[5, 6], ignore_eos=True)
+    assert (request.n, request.stop_token_ids, request.ignore_eos) == (3, (5, 6), True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, None),
+        ({"logprobs": False}, None),
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 20}, 20),
+        ({"top_logprobs": 0}, None),
+    ],
+)
+def test_logprobs_by_their_count(fields: dict[str, Any], count: int | None) -> None:
+    assert generate(**fields).logprobs == count
+
+
+@pytest.mark.parametrize(
+    ("asked", "depth"), [("off", 0), ("auto", None), (None, None), (0, 0), (5, 5), (64, 64)]
+)
+def test_speculation_by_its_depth(asked: Any, depth: int | None) -> None:
+    assert generate(starsd={"speculation": asked}).draft_depth == depth
+    assert generate(starsd=None).draft_depth is None
+
+
+def test_hints_without_effect_are_taken() -> None:
+    hints = {"user": "u", "safety_identifier": "s", "prompt_cache_key": "k", "metadata": {"a": "b"}}
+    assert generate(seed=1, **hints, service_tier="flex") == generate(seed=1)
+
+
+# -- completions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sent"),
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [[1, 2]]),
+        ([[1, 2], [3]], [[1, 2], [3]]),
+        ("", [""]),
+    ],
+)
+def test_prompts_of_every_kind(prompt: Any, sent: list[Any]) -> None:
+    asked = continuations(prompt=prompt, seed=3, n=2)
+    assert [one.prompt for one in asked] == sent
+    assert all(one.sampling.seed == 3 and one.n == 2 and not one.messages for one in asked)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "said"),
+    [
+        ({}, "prompt", "required"),
+        ({"prompt": None}, "prompt", "required"),
+        ({"prompt": []}, "prompt", "at least 1"),
+        ({"prompt": ["a"] * (MAX_PROMPTS + 1)}, "prompt", "at most 128"),
+        ({"prompt": [[-1]]}, "prompt[0][0]", "=-1: want a token id"),
+        ({"prompt": [[1, "a"]]}, "prompt[0][1]", "='a': want a token id"),
+        ({"prompt": [[]]}, "prompt[0]", "=[]: want text, or a list of token ids"),
+        ({"prompt": ["a", 1]}, "prompt[1]", "=1: want text, or a list of token ids"),
+        ({"prompt": [True]}, "prompt[0]", "=True: want text"),
+        ({"prompt": "\ud800"}, "prompt[0]", "surrogate"),
+        ({"prompt": {"a": 1}}, "prompt", "list"),
+        ({"prompt": "a", "best_of": 2}, "best_of", "send n, which is 1"),
+        ({"prompt": "a", "echo": True}, "echo", "not served"),
+        ({"prompt": "a", "suffix": "b"}, "suffix", "not served"),
+        ({"prompt": "a", "logprobs": 21}, "logprobs", "less than or equal to 20"),
+        ({"prompt": "a", "messages": []}, "messages", "unknown field"),
+    ],
+)
+def test_wrong_completions_are_named(fields: dict[str, Any], param: str, said: str) -> None:
+    error = refused(lambda: continuations(**fields))
+    assert (error.status, error.param) == (400, param)
+    assert said in error.message
+
+
+def test_completions_have_openais_defaults() -> None:
+    (one,) = continuations(prompt="a", best_of=1, suffix="", echo=False)
+    assert (one.max_tokens, one.logprobs) == (16, None)
+    (null,) = continuations(prompt="a", max_tokens=None)
+    assert null.max_tokens == 16

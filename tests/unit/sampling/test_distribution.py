@@ -45,7 +45,7 @@ def hot(logits: Row, params: SamplingParams, position: int, history: Sequence[in
     return sample(logits / np.float32(1.05), params, position, history)
 
 
-def test_plain_sampling_passes_chi_square_and_a_biased_sampler_fails_it() -> None:
+def test_e17_plain_sampling_passes_chi_square_and_a_biased_sampler_fails_it() -> None:
     assert p_value(sample, PLAIN, PROBABILITIES, SEEDS) > 1e-3
     assert p_value(hot, PLAIN, PROBABILITIES, SEEDS) < 1e-3
 

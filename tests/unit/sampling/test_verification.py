@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -8,8 +11,9 @@ from hypothesis import strategies as st
 
 from starsd.errors import EngineError
 from starsd.protocol.sampling import Penalties, SamplingParams
+from starsd.sampling.processing import Mask
 from starsd.sampling.sampler import sample
-from starsd.sampling.verification import verify
+from starsd.sampling.verification import matched, verify
 
 VOCAB = 12
 Rows = npt.NDArray[np.float32]
@@ -103,9 +107,72 @@ def test_rejected_tokens_leave_no_mark_in_penalties() -> None:
     assert verify(flat, [1, 2, 3], params, 2, [0, 0]) == [1, 2, 0]
 
 
+# -- trees ---------------------------------------------------------------------------------------
+
+
+def tree_of(truth: list[int], right: int, choose: random.Random) -> tuple[list[int], list[int]]:
+    """Up to 15 nodes anywhere, among them the first ``right`` tokens of the truth, shuffled as far
+    as parents stay before children."""
+    nodes: list[tuple[int, int]] = []
+    tip = -1
+    while len(nodes) < 15:
+        if right and choose.random() < 0.4:
+            pair = (tip, truth[0])
+            truth, right = truth[1:], right - 1
+            tip = nodes.index(pair) if pair in nodes else len(nodes)
+        else:
+            pair = (choose.randrange(-1, len(nodes)), choose.randrange(VOCAB))
+        if pair not in nodes:
+            nodes.append(pair)
+    return [token for _, token in nodes], [parent for parent, _ in nodes]
+
+
+def forward_tree(prefix: list[int], tokens: list[int], parents: list[int]) -> Rows:
+    paths: list[list[int]] = []
+    for token, parent in zip(tokens, parents, strict=True):
+        paths.append([*(paths[parent] if parent >= 0 else []), token])
+    return np.stack([model(prefix), *(model(prefix + path) for path in paths)])
+
+
+@given(params_of, tokens_of, st.integers(0, 5), st.integers(0, 10**6))
+def test_a_tree_emits_plain_decoding_and_reads_no_row_beside_the_walk(
+    params: SamplingParams, prefix: list[int], right: int, seed: int
+) -> None:
+    truth = plain(prefix, params, 16)
+    tokens, parents = tree_of(truth, right, random.Random(seed))
+    logits = forward_tree(prefix, tokens, parents)
+    emitted = verify(logits, tokens, params, len(prefix), prefix, parents=parents)
+    assert emitted == truth[: len(emitted)]
+    path = matched(tokens, parents, emitted)
+    assert [tokens[node] for node in path] == emitted[:-1]
+    assert [parents[node] for node in path] == [-1, *path][: len(path)]
+    assert (path[-1] if path else -1, emitted[-1]) not in zip(parents, tokens, strict=True)
+    logits[[row for row in range(1, 16) if row - 1 not in path]] = np.nan
+    assert verify(logits, tokens, params, len(prefix), prefix, parents=parents) == emitted
+
+
+def test_the_sample_of_a_leaf_is_the_bonus() -> None:
+    params = SamplingParams(seed=9)
+    truth = plain([3], params, 3)
+    tokens = [(truth[0] + 1) % VOCAB, truth[0], truth[1]]
+    parents = [-1, -1, 1]
+    logits = forward_tree([3], tokens, parents)
+    assert verify(logits, tokens, params, 1, [3], parents=parents) == truth
+
+
 def test_masks_apply_row_by_row() -> None:
+    """They are asked for along the walk: what is not emitted needs none."""
     params = SamplingParams(seed=0, temperature=0.0)
     logits = np.tile(np.array([3.0, 2.0, 1.0], dtype=np.float32), (3, 1))
-    masks = [None, np.array([False, True, True]), np.array([False, False, True])]
-    assert verify(logits, [0, 1], params, 0, [], masks) == [0, 1, 2]
-    assert verify(logits, [0, 0], params, 0, [], masks) == [0, 1]
+    masks = [[True, True, True], [False, True, True], [False, False, True]]
+    asked: list[list[int]] = []
+
+    def allowed(emitted: Sequence[int]) -> Mask:
+        asked.append([*emitted])
+        return np.array(masks[len(emitted)])
+
+    assert verify(logits, [0, 1], params, 0, [], allowed) == [0, 1, 2]
+    assert asked == [[], [0], [0, 1]]
+    asked.clear()
+    assert verify(logits, [0, 0], params, 0, [], allowed) == [0, 1]
+    assert asked == [[], [0]]

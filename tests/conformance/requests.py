@@ -1,0 +1,126 @@
+"""Random requests of every kind that is served, each with a seed of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tests.tiny import VOCAB
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    path: str
+    body: Mapping[str, Any]
+
+    def spoken(self, speculation: str | int) -> Fields:
+        """Its body, with that much speculation."""
+        return {**self.body, "starsd": {"speculation": speculation}}
+
+
+_WORDS = (
+    "the star",
+    "and",
+    "targets verify",
+    "\N{SNOWMAN}",
+    "звезда",
+    "<|im_end|>",
+    "{",
+    "7",
+    "\n",
+)
+_TEXT = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=3).map(" ".join)
+_PART = st.fixed_dictionaries({"type": st.just("text"), "text": _TEXT})
+_PARTS = st.lists(_PART, min_size=1, max_size=2)
+_TURN = st.fixed_dictionaries(
+    {"role": st.sampled_from(("user", "assistant")), "content": _TEXT | _PARTS}
+)
+_SYSTEM = st.fixed_dictionaries({"role": st.just("system"), "content": _TEXT})
+_LAST = st.fixed_dictionaries({"role": st.just("user"), "content": _TEXT})
+_IDS = st.integers(3, VOCAB - 1)
+
+_SAMPLING: Fields = {
+    "temperature": st.sampled_from((0, 1e-6, 0.4, 1.0, 1.8)),
+    "top_p": st.sampled_from((0.1, 0.8, 1.0)),
+    "top_k": st.sampled_from((-1, 0, 1, 5, 40)),
+    "min_p": st.sampled_from((0.0, 0.05, 0.5)),
+    "frequency_penalty": st.sampled_from((-1.0, 0.0, 0.7, 2.0)),
+    "presence_penalty": st.sampled_from((-0.5, 0.0, 1.5)),
+    "repetition_penalty": st.sampled_from((0.8, 1.0, 1.3)),
+    "logit_bias": st.dictionaries(_IDS.map(str), st.integers(-100, 8), max_size=4),
+    "stop": st.sampled_from(("e", ["an", "th", "."], [" the", "\N{SNOWMAN}"], "never to be said")),
+    "stop_token_ids": st.lists(_IDS, max_size=3),
+    "ignore_eos": st.booleans(),
+    "n": st.sampled_from((1, 1, 2)),
+}
+_CHAT_LOGPROBS: SearchStrategy[Fields] = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({"logprobs": st.just(True), "top_logprobs": st.integers(0, 5)}),
+)
+_TEXT_LOGPROBS: SearchStrategy[Fields] = st.one_of(
+    st.just({}), st.fixed_dictionaries({"logprobs": st.integers(0, 5)})
+)
+_STREAM = st.sampled_from(({}, {"stream": True, "stream_options": {"include_usage": True}}))
+
+_THING: Fields = {
+    "type": "object",
+    "properties": {"size": {"type": "integer"}, "kind": {"enum": ["sun", "\N{SNOWMAN}"]}},
+    "required": ["kind"],
+    "additionalProperties": False,
+}
+_FORMAT = {"type": "json_schema", "json_schema": {"name": "thing", "schema": _THING}}
+_TOOLS = [
+    {"type": "function", "function": {"name": "measure", "parameters": _THING}},
+    {"type": "function", "function": {"name": "wait"}},
+]
+_NAMED = {"type": "function", "function": {"name": "measure"}}
+_GUIDED: tuple[Fields, ...] = (
+    {"guided_regex": "(star|sun)s? [0-9]{1,3}"},
+    {"guided_choice": ["yes", "no", "\N{SNOWMAN}"]},
+    {"guided_json": _THING},
+)
+_SHAPES: tuple[Fields, ...] = (
+    {"response_format": {"type": "json_object"}},
+    {"response_format": _FORMAT},
+    *({"tools": _TOOLS, "tool_choice": choice} for choice in ("auto", "required", _NAMED)),
+    {"tools": _TOOLS, "tool_choice": "required", "parallel_tool_calls": False},
+)
+
+
+@st.composite
+def _sampled(draw: st.DrawFn, longest: int, shape: Fields) -> Fields:
+    """What chat and completions share. A shape needs room to end, and may."""
+    required = {"seed": st.integers(0, 2**63 - 1), "max_tokens": st.integers(1, longest)}
+    fields = draw(st.fixed_dictionaries(required, optional=_SAMPLING)) | draw(_STREAM)
+    if shape:
+        fields.pop("ignore_eos", None)
+    return fields | shape
+
+
+@st.composite
+def _chats(draw: st.DrawFn) -> Request:
+    system, turns = draw(st.lists(_SYSTEM, max_size=1)), draw(st.lists(_TURN, max_size=1))
+    shape = draw(st.just({}) | st.sampled_from(_SHAPES + _GUIDED))
+    fields = draw(_sampled(60 if shape else 20, shape)) | draw(_CHAT_LOGPROBS)
+    return Request(CHAT, {"messages": [*system, *turns, draw(_LAST)], **fields})
+
+
+@st.composite
+def _completions(draw: st.DrawFn) -> Request:
+    ids = st.lists(_IDS, min_size=1, max_size=12)
+    prompt = draw(_TEXT | ids | st.lists(_TEXT, min_size=1, max_size=2))
+    shape = draw(st.just({}) | st.sampled_from(_GUIDED))
+    fields = draw(_sampled(30, shape)) | draw(_TEXT_LOGPROBS)
+    return Request(COMPLETIONS, {"prompt": prompt, **fields})
+
+
+def requests() -> SearchStrategy[Request]:
+    """Valid ones, for ``tests.tiny``'s vocabulary; the model's name is the caller's to add."""
+    return _chats() | _completions()
