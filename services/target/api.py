@@ -17,6 +17,7 @@ from services.target.requests import Answer
 from starsd.errors import RequestError
 from starsd.httperrors import exception_handlers
 from starsd.protocol.events import GENERATE_PATH, INFO_PATH, MEDIA_TYPE
+from starsd.protocol.tokenizing import DETOKENIZE_PATH, TOKENIZE_PATH
 from starsd.service import health_routes
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -37,11 +38,23 @@ def build_app(front: TargetFront) -> FastAPI:
         read_s = front.request_timeout_s + READ_GRACE_S
         return EventStream(answer, front.requests.abandon, read_s)
 
+    @app.post(TOKENIZE_PATH)
+    async def tokenize(request: Request) -> Response:
+        return _json(await front.tokenize(await _body(request)))
+
+    @app.post(DETOKENIZE_PATH)
+    async def detokenize(request: Request) -> Response:
+        return _json(await front.detokenize(await _body(request)))
+
     @app.get(INFO_PATH)
     async def info() -> Response:
-        return Response(msgspec.json.encode(front.info()), media_type="application/json")
+        return _json(front.info())
 
     return app
+
+
+def _json(body: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json")
 
 
 class EventStream(StreamingResponse):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from starsd.engine.interface import TextStream
-from starsd.protocol.events import Delta
-from starsd.protocol.frames import FinishReason, Origin
+from services.target.tooling import Calls
+from starsd.engine.interface import Tokenizer
+from starsd.protocol.events import Delta, Likelihood, TokenLogprobs
+from starsd.protocol.frames import FinishReason, Logprobs, Origin
+from starsd.protocol.tools import CallDelta
 
 
 class StopMatcher:
@@ -60,10 +62,21 @@ def _overlap(text: str, stop: str) -> int:
 
 
 class Assembly:
-    """One answer in the making."""
+    """One answer in the making; ``choice`` is its number among those to its request."""
 
-    def __init__(self, text: TextStream, stops: Sequence[str], eos: Collection[int]) -> None:
-        self._text = text
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stops: Sequence[str],
+        eos: Collection[int],
+        choice: int = 0,
+        calls: Calls | None = None,
+    ) -> None:
+        """``calls`` takes tool calls out of the text."""
+        self._tokenizer = tokenizer
+        self.choice = choice
+        self._text = tokenizer.text_stream(special=calls is not None and calls.special)
+        self._calls = calls
         self._matcher = StopMatcher(stops)
         self._eos = frozenset(eos)
         self._eos_seen = False
@@ -72,10 +85,15 @@ class Assembly:
 
     @property
     def stopped(self) -> bool:
-        """A stop string is complete: the loop need not go on."""
-        return self._matcher.matched
+        """A stop string is complete, or the only call: the loop need not go on."""
+        return self._matcher.matched or (self._calls is not None and self._calls.enough)
 
-    def push(self, tokens: Sequence[int], origins: Sequence[Origin]) -> Delta:
+    def push(
+        self,
+        tokens: Sequence[int],
+        origins: Sequence[Origin],
+        logprobs: Sequence[Logprobs] | None = None,
+    ) -> Delta:
         """Tokens of one step; those after the end of the answer are dropped (no ids, no text)."""
         texts = []
         for token in tokens:
@@ -84,17 +102,42 @@ class Assembly:
             texts.append(self._push(token))
         self.completion_tokens += len(texts)
         kept = slice(len(texts))
-        return Delta(ids=list(tokens[kept]), origins=list(origins[kept]), text="".join(texts))
+        return Delta(
+            choice=self.choice,
+            ids=list(tokens[kept]),
+            origins=list(origins[kept]),
+            text="".join(texts),
+            lengths=[*map(len, texts)],
+            logprobs=None
+            if logprobs is None
+            else [*map(self._spelt, tokens[kept], logprobs[kept])],
+            calls=self.calls(),
+        )
+
+    def _spelt(self, token: int, found: Logprobs) -> TokenLogprobs:
+        spell = self._tokenizer.token_bytes
+        best = zip(found.ids, found.values, strict=True)
+        return TokenLogprobs(
+            Likelihood(spell(token), found.chosen),
+            [Likelihood(spell(other), value) for other, value in best],
+        )
 
     def _push(self, token: int) -> str:
         if token in self._eos:
             self._eos_seen = True
             return ""
-        return self._matcher.push(self._text.push(token))
+        text = self._matcher.push(self._text.push(token))
+        return text if self._calls is None else self._calls.push(text)
 
     def finish(self, reason: FinishReason) -> tuple[str, FinishReason]:
         """The text still held back, and why the answer ended; ``reason`` is the loop's word."""
         tail = "" if self.stopped else self._matcher.push(self._text.flush())
         tail += self._matcher.flush()
+        if self._calls is not None:
+            tail = self._calls.finish(tail)
         ended = self.stopped or self._eos_seen
         return tail, FinishReason.STOP if ended else reason
+
+    def calls(self) -> list[CallDelta]:
+        """Parts of calls that have not been told yet."""
+        return [] if self._calls is None else self._calls.take()

@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from services.target import admission
 from services.target.assembly import Assembly
+from services.target.grammars import Grammars
 from services.target.requests import Answer, Requests
+from services.target.tooling import Tooling
 from starsd.engine.interface import Tokenizer
 from starsd.errors import INTERNAL_ERROR, ErrorBody, StarsdError, TransportError, UnavailableError
 from starsd.metrics import RequestMetrics, exposition, outcome_of
@@ -25,6 +27,8 @@ from starsd.process.spawn import LoopProcess
 from starsd.protocol.events import Begin, Generate
 from starsd.protocol.frames import Hubs, Started, Submit, ToFront
 from starsd.protocol.pods import HubPod, Pod, PodState, TargetPod
+from starsd.protocol.sampling import choice_seed
+from starsd.protocol.tokenizing import Detokenize, Text, Tokenize, Tokens
 from starsd.settings import TargetSettings
 
 WILDCARDS = ("0.0.0.0", "::", "")
@@ -37,6 +41,8 @@ class _Engine:
 
     started: Started
     tokenizer: Tokenizer
+    tooling: Tooling
+    grammars: Grammars
 
 
 class TargetFront(ModelFront):
@@ -72,6 +78,11 @@ class TargetFront(ModelFront):
         return self._settings.served_model_name or self._settings.model.rstrip("/").split("/")[-1]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All that the model goes by."""
+        return (self.model, *self._settings.served_model_aliases)
+
+    @property
     def url(self) -> str:
         """Where the gateway reaches this target."""
         if self._settings.advertise_url:
@@ -94,10 +105,10 @@ class TargetFront(ModelFront):
         """
         try:
             engine = self._serving()
-            request = admission.decode(body)
-            admission.check(request, self.model, engine.tokenizer.vocab_size)
+            request = admission.decode(body, Generate)
+            admission.check(request, self.names, engine.tokenizer.vocab_size)
             admission.check_size(request, engine.started.max_length)
-            answer = self.requests.admit()
+            answer = self.requests.admit(request.n)
         except StarsdError as error:
             self._metrics.ended(outcome_of(error.body()))
             raise
@@ -109,6 +120,25 @@ class TargetFront(ModelFront):
             raise
         return answer
 
+    async def tokenize(self, body: bytes) -> Tokens:
+        """Raises StarsdError."""
+        engine = self._serving()
+        tokenizer, length = engine.tokenizer, engine.started.max_length
+        asked = admission.decode(body, Tokenize)
+        admission.check_model(asked.model, self.names)
+        admission.check_prompt(asked, tokenizer.vocab_size)
+        admission.check_size(asked, length)
+        found: Tokens = await self._in_thread(_tokenized, tokenizer, asked, length)
+        return found
+
+    async def detokenize(self, body: bytes) -> Text:
+        """Raises StarsdError."""
+        tokenizer = self._serving().tokenizer
+        asked = admission.decode(body, Detokenize)
+        admission.check_model(asked.model, self.names)
+        admission.check_ids(asked.ids, "tokens", tokenizer.vocab_size)
+        return Text(text=await self._in_thread(tokenizer.decode, asked.ids))
+
     def info(self) -> TargetPod:
         """This pod now. Raises UnavailableError while it could not serve."""
         return self.pod(self._serving().started)
@@ -119,7 +149,8 @@ class TargetFront(ModelFront):
 
     async def on_started(self, started: Started) -> None:
         tokenizer = await self._in_thread(self._load_tokenizer, self._settings)
-        self._engine = _Engine(started, tokenizer)
+        tooling = Tooling(tokenizer, self._settings.tool_parser)
+        self._engine = _Engine(started, tokenizer, tooling, Grammars(tokenizer, tooling))
         self.requests.capacity = started.capacity
 
     def on_message(self, message: ToFront) -> None:
@@ -139,6 +170,7 @@ class TargetFront(ModelFront):
             state=self.state,
             url=self.url,
             model=self.model,
+            aliases=self._settings.served_model_aliases,
             max_length=started.max_length,
             running=self.requests.running,
             waiting=self.requests.waiting,
@@ -153,21 +185,36 @@ class TargetFront(ModelFront):
     async def stop(self) -> None:
         await super().stop()
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        if self._engine is not None:
+            self._engine.grammars.close()
 
     async def _submit(self, engine: _Engine, request: Generate, answer: Answer) -> None:
-        tokenizer, started = engine.tokenizer, engine.started
-        prompt = await self._in_thread(tokenizer.encode_chat, request.messages)
-        submit = Submit(
-            id=answer.id,
+        tokenizer, started, tooling = engine.tokenizer, engine.started, engine.tooling
+        grammar = await engine.grammars.of(request)
+        prompt = await self._in_thread(tooling.prompt_ids, request)
+        common = Submit(
+            id="",
             prompt=prompt,
-            sampling=msgspec.structs.replace(request.sampling, prompt_len=len(prompt)),
-            max_tokens=admission.room(len(prompt), request.max_tokens, started.max_length),
-            eos=tokenizer.eos_ids,
+            sampling=request.sampling,
+            max_tokens=admission.room(request, len(prompt), started.max_length),
+            eos=(() if request.ignore_eos else tokenizer.eos_ids) + request.stop_token_ids,
+            logprobs=request.logprobs,
+            draft_depth=request.draft_depth,
+            salt=request.salt,
+            grammar=grammar,
         )
-        assembly = Assembly(tokenizer.text_stream(), request.stop, tokenizer.eos_ids)
-        seed = request.sampling.seed
-        begin = Begin(prompt_ids=prompt, seed=seed, fingerprint=started.fingerprint)
-        self.requests.submit(answer, submit, assembly, begin)
+        submits = [_choice(common, index, one.id) for index, one in enumerate(answer.choices)]
+        assemblies = [
+            Assembly(tokenizer, request.stop, common.eos, index, tooling.calls(request, one.id))
+            for index, one in enumerate(answer.choices)
+        ]
+        begin = Begin(
+            model=self.model,
+            prompt_ids=prompt,
+            seed=request.sampling.seed,
+            fingerprint=started.fingerprint,
+        )
+        self.requests.submit(answer, submits, assemblies, begin)
 
     def _serving(self) -> _Engine:
         if self._engine is None or self.state is not PodState.READY or not self.loop.fresh:
@@ -177,3 +224,19 @@ class TargetFront(ModelFront):
     async def _in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._tokenizing, function, *arguments)
+
+
+def _choice(common: Submit, index: int, key: str) -> Submit:
+    """One of several choices, under its own id and seed."""
+    seed = choice_seed(common.sampling.seed, index)
+    sampling = replace(common.sampling, seed=seed, prompt_len=len(common.prompt))
+    return replace(common, id=key, sampling=sampling)
+
+
+def _tokenized(tokenizer: Tokenizer, asked: Tokenize, max_length: int) -> Tokens:
+    if asked.prompt is None:
+        ids = tokenizer.encode_chat(asked.messages, answer=asked.answer)
+    else:
+        ids = tokenizer.encode(asked.prompt, special=asked.special)
+    spelling = [*map(tokenizer.token_bytes, ids)] if asked.spelled else None
+    return Tokens(ids=ids, max_length=max_length, spelling=spelling)

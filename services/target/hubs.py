@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from starsd.protocol.messages import Limits
-from starsd.protocol.pods import HubPod
+from starsd.protocol.pods import HubPod, Offer
 
 LATENCY_WEIGHT = 0.2
+VAIN_PROBES = 3
+"""Probes of an open breaker without a timely answer, after which sequences look elsewhere."""
 
 
 @dataclass
@@ -23,13 +25,19 @@ class Breaker:
     probe_interval_s: float
     missed: int = 0
     next_probe: float = 0.0
+    probes: int = 0
 
     @property
     def open(self) -> bool:
         return self.missed >= self.misses
 
+    @property
+    def stuck(self) -> bool:
+        """It stays open."""
+        return self.open and self.probes > VAIN_PROBES
+
     def timely(self) -> None:
-        self.missed = 0
+        self.missed = self.probes = 0
 
     def miss(self) -> None:
         self.missed += 1
@@ -46,6 +54,7 @@ class Breaker:
             return False
         if depth:
             self.next_probe = now + self.probe_interval_s
+            self.probes += 1
         return True
 
 
@@ -60,7 +69,10 @@ class Hub:
     """Its offer is of no use to us."""
     greet_at: float = 0.0
     """It had no room for our session; clock time at which to ask again."""
-    latency_s: float | None = None
+    overhead_s: float | None = None
+    """Of a round trip, what isn't drafting: the way there and back, and the queue."""
+    level_s: float = 0.0
+    """Drafting time of a level."""
     answered: bool = False
     """Some reply was timely since the last step."""
 
@@ -68,15 +80,19 @@ class Hub:
     def usable(self) -> bool:
         return self.limits is not None and not self.refused
 
-    def observe(self, latency_s: float) -> None:
-        """Decayed mean of round trips; a first one stands alone."""
-        if self.latency_s is None:
-            self.latency_s = latency_s
-        self.latency_s += LATENCY_WEIGHT * (latency_s - self.latency_s)
+    def observe(self, latency_s: float, service_s: float, levels: int) -> None:
+        """Decayed means of round trips; a first one stands alone. The hub's word for its part
+        counts as far as it fits."""
+        service_s = min(service_s, latency_s)
+        overhead_s, level_s = latency_s - service_s, service_s / levels
+        if self.overhead_s is None:
+            self.overhead_s, self.level_s = overhead_s, level_s
+        self.overhead_s += LATENCY_WEIGHT * (overhead_s - self.overhead_s)
+        self.level_s += LATENCY_WEIGHT * (level_s - self.level_s)
 
-    def in_time(self, budget_s: float) -> bool:
-        """Whether waiting for a reply within the budget makes sense at all."""
-        return not self.breaker.open and (self.latency_s is None or self.latency_s <= budget_s)
+    def trip_s(self, levels: int) -> float:
+        """Expected round trip of a job of so many levels; 0 until one was seen."""
+        return (self.overhead_s or 0.0) + self.level_s * levels
 
     def step(self, late: bool) -> None:
         """Once per step: ``late`` says that a reply due before this step did not come."""
@@ -99,13 +115,27 @@ class Hubs:
     def usable(self) -> Iterable[Hub]:
         return (hub for hub in self.known.values() if hub.usable)
 
-    def best_offer(self) -> str | None:
-        """Digest of the offer with the most free slots, of hubs worth sending to."""
+    def best_offer(self) -> Offer | None:
+        """The offer with the most free slots, of hubs worth sending to."""
         room: dict[str, int] = {}
+        offers: dict[str, Offer] = {}
         for hub in self.usable():
             digest = hub.pod.offer.digest
+            offers[digest] = hub.pod.offer
             room[digest] = room.get(digest, 0) + 1 + hub.pod.free_slots
-        return max(sorted(room), key=room.__getitem__, default=None)
+        return offers[max(sorted(room), key=room.__getitem__)] if room else None
 
-    def of_offer(self, digest: str) -> list[Hub]:
-        return [hub for hub in self.usable() if hub.pod.offer.digest == digest]
+    def of_offer(self, offer: Offer) -> list[Hub]:
+        return [hub for hub in self.usable() if hub.pod.offer == offer]
+
+    def other_than(self, hub_id: str | None) -> bool:
+        """Whether another hub answers in time."""
+        return any(hub.pod.id != hub_id and not hub.breaker.open for hub in self.usable())
+
+    def read_features(self, besides: str) -> bool:
+        """Whether any but this one gets features from us."""
+        return any(
+            hub.pod.offer.needs is not None and not hub.refused
+            for hub_id, hub in self.known.items()
+            if hub_id != besides
+        )

@@ -2,60 +2,97 @@
 
 from __future__ import annotations
 
+from services.target.depth import Plan
+from services.target.features import Features
 from services.target.sequence import SentRound, Sequence
 from starsd.bus.interface import TargetBus
 from starsd.protocol.messages import MAX_NODES, MAX_TOKENS_PER_ENTRY, Propose
+from starsd.protocol.pods import HubPod, Needs, Offer
 from starsd.protocol.tokens import pack_tokens, prefix_digest
 
 MAX_ATTEMPTS = 4
 MIN_TTL_MS = 50
 """Stream clocks count whole milliseconds; a ttl of a few would expire jobs that are fresh."""
+TOKEN_BYTES = 4
+PAYLOAD_BYTES = TOKEN_BYTES * MAX_TOKENS_PER_ENTRY
+"""Tokens and features of one entry; the rest of it is room for everything else."""
 
 
 class Jobs:
     """Sends the jobs of one session and notes in each sequence what was sent when."""
 
-    def __init__(self, bus: TargetBus, session: str) -> None:
+    def __init__(self, bus: TargetBus, session: str, features: Features) -> None:
         self._bus = bus
         self._session = session
+        self._features = features
         self.ttl_s = 0.0
 
-    def first(self, sequence: Sequence, offer: str, depth: int, now: float) -> None:
-        """The first job of an epoch, for whichever hub of that offer takes it."""
-        job = self._job(sequence, 0, len(sequence.tokens), depth)
-        self._bus.send_first(offer, job)
-        sequence.star.record(SentRound(len(job.tokens) // 4, job.depth, now))
+    def possible(self, sequence: Sequence, offer: Offer) -> bool:
+        """Whether there is what such a drafter needs."""
+        return offer.needs is None or self._features.ready(sequence)
 
-    def next(self, sequence: Sequence, hub: str, depth: int, now: float) -> None:
+    def first(self, sequence: Sequence, offer: Offer, plan: Plan, now: float) -> None:
+        """The first job of an epoch, for whichever hub of that offer takes it."""
+        job = self._job(sequence, offer.needs, 0, len(sequence.tokens), plan)
+        self._bus.send_first(offer.digest, job)
+        sequence.star.record(_sent(job, plan, now))
+
+    def next(
+        self, sequence: Sequence, hub: HubPod, plan: Plan, now: float, attempt: int = 0
+    ) -> None:
         """A new round for the sequence's hub; if its prefix needs several entries, several rounds
         of which only the last drafts."""
         star = sequence.star
         base, length = star.have, len(sequence.tokens)
-        while base < length or depth:
+        while base < length or plan.depth:
             star.round += 1
-            star.attempt = 0
-            job = self._job(sequence, base, length, depth)
-            self._bus.send_hub(hub, job)
-            base += len(job.tokens) // 4
-            star.record(SentRound(base, job.depth, now))
+            star.attempt = attempt
+            job = self._job(sequence, hub.offer.needs, base, length, plan)
+            self._bus.send_hub(hub.id, job)
+            base += len(job.tokens) // TOKEN_BYTES
+            star.record(_sent(job, plan, now))
             if base == length:
                 return
 
-    def again(self, sequence: Sequence, hub: str, now: float) -> None:
+    def again(self, sequence: Sequence, hub: HubPod, now: float) -> None:
         """The current round once more, from what the hub has by now; a bounded number of times."""
-        star, sent = sequence.star, sequence.star.current
+        star, sent, needs = sequence.star, sequence.star.current, hub.offer.needs
         if sent is None or star.attempt >= MAX_ATTEMPTS:
             star.settle("unanswered")
-        elif sent.length - star.have > MAX_TOKENS_PER_ENTRY:
-            self.next(sequence, hub, sent.depth, now)
+            return
+        if not self.possible(sequence, hub.offer):
+            star.settle("features")
+            return
+        plan = Plan(sent.depth, sent.nodes, sent.awaited)
+        if self._reach(sequence, needs, star.have, sent.length) < sent.length:
+            self.next(sequence, hub, plan, now, star.attempt + 1)
         else:
             star.attempt += 1
-            self._bus.send_hub(hub, self._job(sequence, star.have, sent.length, sent.depth))
+            job = self._job(sequence, needs, star.have, sent.length, plan)
+            self._bus.send_hub(hub.id, job)
 
-    def _job(self, sequence: Sequence, base: int, end: int, depth: int) -> Propose:
+    def _reach(self, sequence: Sequence, needs: Needs | None, base: int, end: int) -> int:
+        """Up to which token, at most ``end``, an entry holds the tokens from ``base`` on, each
+        with the features of the position before it if a hub should look at them."""
+        begin = end if needs is None else self._features.begin(sequence)
+        bare = max(0, min(end, begin + 1, base + MAX_TOKENS_PER_ENTRY) - base)
+        each = TOKEN_BYTES + (needs.row_bytes if needs is not None else 0)
+        return min(end, base + bare + (PAYLOAD_BYTES - TOKEN_BYTES * bare) // each)
+
+    def _packed(
+        self, sequence: Sequence, needs: Needs | None, base: int, last: int
+    ) -> bytes | None:
+        if needs is None:
+            return None
+        first = max(self._features.begin(sequence), base - 1)
+        return self._features.pack(sequence, min(first, last - 1), last - 1)
+
+    def _job(
+        self, sequence: Sequence, needs: Needs | None, base: int, end: int, plan: Plan
+    ) -> Propose:
         """Tokens ``base`` to ``end`` of a sequence, or as many as one entry may carry."""
         star = sequence.star
-        last = min(end, base + MAX_TOKENS_PER_ENTRY)
+        last = self._reach(sequence, needs, base, end)
         return Propose(
             session=self._session,
             seq=sequence.id,
@@ -66,8 +103,15 @@ class Jobs:
             base=base,
             digest=prefix_digest(sequence.tokens[:base]),
             tokens=pack_tokens(sequence.tokens[base:last]),
-            depth=depth if last == end else 0,
-            max_nodes=min(depth, MAX_NODES),
+            depth=plan.depth if last == end else 0,
+            max_nodes=min(max(plan.depth, plan.nodes), MAX_NODES) if plan.depth else 0,
             ttl_ms=max(MIN_TTL_MS, round(1000 * self.ttl_s)),
             sampling=sequence.sampling,
+            features=self._packed(sequence, needs, base, last),
         )
+
+
+def _sent(job: Propose, plan: Plan, now: float) -> SentRound:
+    length = job.base + len(job.tokens) // TOKEN_BYTES
+    nodes = job.max_nodes if job.max_nodes > job.depth > 0 else 0
+    return SentRound(length, job.depth, now, nodes, plan.wait)

@@ -3,7 +3,10 @@ a reply can only ever become ``sequence.proposal``, which verification checks to
 
 from __future__ import annotations
 
-from services.target.sequence import Sequence
+from dataclasses import replace
+
+from services.target.guess import Guess, Source
+from services.target.sequence import SentRound, Sequence
 from starsd.errors import ProtocolError
 from starsd.protocol.messages import Proposal, Status
 from starsd.protocol.tokens import prefix_digest, unpack_tokens
@@ -42,24 +45,30 @@ def take(proposal: Proposal, sequence: Sequence, vocab_size: int) -> bool:
     Returns False if the tokens break the contract of the job.
     """
     sent = sequence.star.sent[proposal.round]
-    drafted = _chain(proposal, sent.depth, vocab_size)
+    drafted = _checked(proposal, sent, vocab_size)
     if drafted is None:
         settle(proposal, sequence, "bad")
         return False
     settle(proposal, sequence, "" if drafted else "empty" if sent.depth else "prefix")
-    emitted = sequence.tokens[sent.length :]
-    usable = drafted[len(emitted) :][: max(0, sequence.room - 1)]
-    if drafted[: len(emitted)] == emitted and len(usable) > len(sequence.proposal):
+    usable = drafted.after(sequence.tokens[sent.length :]).within(sequence.room - 1)
+    if len(usable) > len(sequence.proposal) and sequence.proposal.source is Source.HUB:
         sequence.proposal = usable
     return True
 
 
-def _chain(proposal: Proposal, depth: int, vocab_size: int) -> list[int] | None:
-    """The proposed tokens, or None: too many, not ids of ours, or not a chain."""
+def _checked(proposal: Proposal, sent: SentRound, vocab_size: int) -> Guess | None:
+    """What is proposed, or None: not ids of ours, no tree of distinct siblings, larger or deeper
+    than was asked, or a tree that was not asked for."""
     try:
         tokens = unpack_tokens(proposal.tokens)
     except ProtocolError:
         return None
-    known = all(token < vocab_size for token in tokens)
-    chain = proposal.parents in (None, list(range(-1, len(tokens) - 1)))
-    return tokens if known and chain and len(tokens) <= depth else None
+    parents, most = proposal.parents, max(sent.depth, sent.nodes)
+    if len(tokens) > most or any(token >= vocab_size for token in tokens):
+        return None
+    drafted = Guess(tokens) if parents is None else Guess.tree(tokens, parents)
+    if drafted is None or len(drafted.levels) > sent.depth:
+        return None
+    if drafted.parents is not None and not sent.nodes:
+        return None
+    return replace(drafted, allowed=sent.nodes)

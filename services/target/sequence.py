@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from starsd.protocol.frames import FinishReason, Origin, RequestStats, Submit
+from services.target.acceptance import Record
+from services.target.guess import NOTHING, Guess, Source
+from starsd.drafters.ngram import Ngrams
+from starsd.grammar.state import GrammarState
+from starsd.protocol.frames import FinishReason, Logprobs, Origin, RequestStats, Submit
 from starsd.protocol.sampling import SamplingParams
+from starsd.sampling.processing import Mask
 
 ROUNDS_REMEMBERED = 8
+NO_SLOT = -1
+MOST_FORCED = 15
+"""Tokens of one proposal: with the newest one as many rows as cost what one does."""
 
 
 class SentRound(NamedTuple):
-    """What was known when a round's job left: prefix length in tokens, depth asked, clock."""
+    """What was known when a round's job left: prefix length in tokens, depth asked, clock, the
+    most nodes of a tree (0 asks for a chain), and whether a step should wait for the reply."""
 
     length: int
     depth: int
     at: float
+    nodes: int = 0
+    awaited: bool = True
 
 
 @dataclass
@@ -49,6 +61,13 @@ class Rounds:
     def current(self) -> SentRound | None:
         return self.sent.get(self.round)
 
+    def coming(self, tokens: Tokens[int]) -> bool:
+        """Whether a reply that nobody waits for may still say something not known by now."""
+        sent = self.current
+        if sent is None or sent.awaited or not self.outstanding:
+            return False
+        return len(tokens) < sent.length + sent.depth
+
     def settle(self, miss: str) -> None:
         """The current round is answered, without tokens for the reason given ("": with)."""
         self.outstanding = False
@@ -66,31 +85,48 @@ class Rounds:
 
 @dataclass(eq=False)
 class Sequence:
-    """``cached`` leading tokens have their KV in ``slot``; ``limit`` is the longest it may grow."""
+    """``cached`` leading tokens have their KV in ``slot``; ``limit`` is the longest it may grow.
+
+    Without a slot it waits: for its first, or, ``preempted``, for its next.
+    """
 
     id: str
     tokens: list[int]
     sampling: SamplingParams
     eos: frozenset[int]
-    slot: int
     limit: int
+    slot: int = NO_SLOT
     cached: int = 0
-    proposal: list[int] = field(default_factory=list)
+    proposal: Guess = NOTHING
+    ngrams: Ngrams | None = None
+    grammar: GrammarState | None = None
     star: Rounds = field(default_factory=Rounds)
+    record: Record | None = None
     rounds: int = 0
     proposed: int = 0
     accepted: int = 0
     fallbacks: int = 0
+    repeated: int = 0
+    preempted: bool = False
+    reused: int = 0
+    """Prompt tokens taken over from another sequence."""
+    logprobs: int | None = None
+    draft_depth: int | None = None
+    """Both as in ``Submit``."""
+    salt: str = ""
+    """Its tenant: nothing is taken over from those of another."""
 
     @classmethod
-    def admit(cls, submit: Submit, slot: int, max_length: int) -> Sequence:
+    def of(cls, submit: Submit, max_length: int) -> Sequence:
         return cls(
             id=submit.id,
             tokens=list(submit.prompt),
             sampling=submit.sampling,
             eos=frozenset(submit.eos),
-            slot=slot,
             limit=min(max_length, len(submit.prompt) + submit.max_tokens),
+            logprobs=submit.logprobs,
+            draft_depth=submit.draft_depth,
+            salt=submit.salt,
         )
 
     @property
@@ -104,31 +140,89 @@ class Sequence:
         return self.limit - len(self.tokens)
 
     @property
+    def reach(self) -> int:
+        """Most tokens of a proposal of our own."""
+        most = self.room - 1 if self.draft_depth is None else min(self.room - 1, self.draft_depth)
+        return max(0, most)
+
+    @property
+    def speculates(self) -> bool:
+        """Its client has not declined proposals."""
+        return self.draft_depth != 0
+
+    @property
     def stats(self) -> RequestStats:
         return RequestStats(
             rounds=self.rounds,
             proposed=self.proposed,
             accepted=self.accepted,
             fallbacks=self.fallbacks,
+            repeated=self.repeated,
+            cached_tokens=self.reused,
         )
 
-    def accept(self, sampled: Tokens[int], proposal: Tokens[int]) -> Emission:
+    @property
+    def allowed(self) -> Callable[[Tokens[int]], Mask] | None:
+        """What may follow the text and the tokens given."""
+        return None if self.grammar is None else self.grammar.mask
+
+    def adopt(self, length: int) -> None:
+        """The KV of the first ``length`` tokens is in the slot, computed by another."""
+        self.cached = length
+        if not self.preempted:
+            self.reused = length
+
+    def preempt(self) -> None:
+        """The slot is lost: all tokens are computed again, and what follows stays the same."""
+        self.preempted = True
+        self.cached = 0
+        self.proposal = NOTHING
+
+    def repeat(self, longest: int, least: int = 0) -> None:
+        """Propose what the text said before, if ``least`` or more of its end match."""
+        if self.ngrams is None:
+            self.ngrams = Ngrams(longest)
+        again = self.ngrams.propose(self.tokens, least)[: self.reach]
+        if again:
+            self.proposal = Guess(again, source=Source.NGRAM)
+
+    def jump(self, least: int = 1) -> None:
+        """Propose what the grammar leaves no choice about, if it is so many tokens."""
+        forced = [] if self.grammar is None else self.grammar.forced()
+        forced = forced[: min(self.reach, MOST_FORCED)]
+        if len(forced) >= least:
+            self.proposal = Guess(forced, source=Source.GRAMMAR)
+
+    def obey(self, *, jump: bool) -> None:
+        """Cut the proposal where it breaks the grammar. What is forced says more than what is
+        left of it, perhaps."""
+        if self.grammar is not None:
+            self.proposal = self.proposal.lawful(self.grammar.legal)
+            if jump:
+                self.jump(len(self.proposal.levels) + 1)
+
+    def accept(self, sampled: Tokens[int], proposal: Guess) -> Emission:
         """Append the target's own tokens, cut at the end of the answer.
 
-        ``sampled`` is what verification returned: the matched part of ``proposal``, then the
+        ``sampled`` is what verification returned: the matched path of ``proposal``, then the
         recovered or bonus token.
         """
         tokens, reason = self._cut(sampled)
         self.tokens += tokens
+        if self.grammar is not None:
+            self.grammar.advance(tokens)
         self.cached = len(self.tokens) - 1
         accepted = min(len(tokens), len(sampled) - 1)
         if proposal:
             self.rounds += 1
             self.proposed += len(proposal)
             self.accepted += accepted
+        if self.ngrams is not None and proposal.source is Source.NGRAM:
+            self.repeated += accepted
+            self.ngrams.learn(accepted)
         origins = [Origin.ACCEPTED] * accepted
         if len(tokens) > accepted:
-            origins.append(_last_origin(accepted, len(proposal)))
+            origins.append(_last_origin(proposal, sampled))
         return Emission(tokens, origins, reason)
 
     def _cut(self, sampled: Tokens[int]) -> tuple[list[int], FinishReason | None]:
@@ -146,9 +240,11 @@ class Emission(NamedTuple):
     tokens: list[int]
     origins: list[Origin]
     reason: FinishReason | None
+    logprobs: list[Logprobs] | None = None
 
 
-def _last_origin(accepted: int, proposed: int) -> Origin:
-    if not proposed:
+def _last_origin(proposal: Guess, sampled: Tokens[int]) -> Origin:
+    if not proposal:
         return Origin.PLAIN
-    return Origin.BONUS if accepted == proposed else Origin.RECOVERED
+    path = proposal.path(sampled)
+    return Origin.BONUS if path and proposal.is_leaf(path[-1]) else Origin.RECOVERED

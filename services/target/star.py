@@ -1,4 +1,4 @@
-"""The target's side of the star: greeting hubs, sending jobs, waiting, hearing replies.
+"""The target's side of the star: sending jobs, waiting, hearing replies.
 
 Nothing here may raise for what a hub or Redis does, and nothing here can change a token.
 """
@@ -11,14 +11,19 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from services.target import replies
-from services.target.hubs import Breaker, Hub, Hubs
+from services.target.depth import DepthControl, FixedDepth, Plan
+from services.target.features import Features
+from services.target.greeting import Greeter
+from services.target.guess import Guess, Source
+from services.target.hubs import Hub, Hubs
 from services.target.jobs import MAX_ATTEMPTS, Jobs
 from services.target.sequence import SentRound, Sequence
 from services.target.stats import StarStats
 from starsd.bus.interface import Garbage, QueueGone, Reconnected, TargetBus, TargetEvent
+from starsd.process.parts import charged
 from starsd.protocol.keys import Keys
-from starsd.protocol.messages import Close, Facts, Hello, Proposal, Refused, Status, Welcome
-from starsd.protocol.pods import HubPod, PodState, incompatibility
+from starsd.protocol.messages import Close, Facts, Proposal, Refused, Status, Welcome
+from starsd.protocol.pods import HubPod, Offer
 from starsd.settings import TargetSettings
 
 log = structlog.get_logger()
@@ -27,10 +32,8 @@ FIRST_REPLY_S = 1.0
 """A first job unanswered this long is sent again, then after twice as long, and so on."""
 REJOIN_JITTER_S = 0.2
 """Sequences that lost their hub come back spread over this time, not all at once."""
-MAX_HUBS = 64
-"""Hubs greeted at once; those in use stay, whoever else the registry lists."""
-SESSION_REFUSED_S = 30.0
-"""A hub that had no room for our session is asked again after this."""
+BAD_PAUSE_S = 1.0
+"""A hub that could not read us is not sent the whole text again at once."""
 TRANSIT_S = 0.002
 """Allowance for the wire when a reply is dated by the hub's own figures."""
 
@@ -45,16 +48,21 @@ class Star:
         settings: TargetSettings,
         clock: Callable[[], float],
         stats: StarStats,
+        features: Features,
     ) -> None:
         self._bus = bus
-        self._facts = facts
+        self._vocab_size = facts.vocab_size
         self._settings = settings
         self._clock = clock
         self._stats = stats
+        self._parts = stats.parts
         self._keys = Keys(settings.namespace)
-        self._session = f"{settings.id}:{settings.boot}"
-        self._jobs = Jobs(bus, self._session)
+        self._session = settings.session
+        self._jobs = Jobs(bus, self._session, features)
         self._hubs = Hubs()
+        self._greeter = Greeter(bus, facts, settings, clock, stats, features, self._hubs)
+        control = DepthControl if settings.depth_control == "auto" else FixedDepth
+        self.control = control(settings.draft_depth, settings.draft_nodes)
         self._sequences: dict[str, Sequence] = {}
         self._random = random.Random(self._session)
         self._received_at = clock()
@@ -78,42 +86,12 @@ class Star:
 
     def update_hubs(self, pods: Iterable[HubPod]) -> None:
         """Take the registry's word: greet those new or silent, leave the gone and the draining."""
-        listed = {pod.id: pod for pod in pods if pod.state is PodState.READY}
-        for hub_id, hub in list(self._hubs.known.items()):
-            pod = listed.get(hub_id)
-            if pod is None or pod.boot != hub.pod.boot:
+        if self._settings.drafting:
+            pods = list(pods)
+            for hub_id in self._greeter.gone(pods):
                 self._lose(hub_id)
-            else:
-                hub.pod = pod
-        for pod in listed.values():
-            known = self._hubs.get(pod.id)
-            if known is None:
-                self._meet(pod)
-            elif known.limits is None and not known.refused and self._clock() >= known.greet_at:
-                self._greet(pod.id)  # the hello or its answer was lost (FLUSHALL takes both)
-        self._bus.flush()
-
-    def _meet(self, pod: HubPod) -> None:
-        settings = self._settings
-        hub = Hub(pod, Breaker(settings.breaker_misses, settings.probe_interval_s))
-        if reason := incompatibility(pod.offer, self._facts):
-            hub.refused = True
-            self._hubs.known[pod.id] = hub
-            self._stats.incompatible(reason.partition(":")[0])
-            log.warning("incompatible hub", hub=pod.id, reason=reason)
-        elif sum(not other.refused for other in self._hubs.known.values()) < MAX_HUBS:
-            self._hubs.known[pod.id] = hub
-            self._greet(pod.id)
-
-    def _greet(self, hub_id: str) -> None:
-        hello = Hello(
-            session=self._session,
-            target=self._settings.id,
-            boot=self._settings.boot,
-            facts=self._facts,
-            reply_key=self._bus.reply_key,
-        )
-        self._bus.send_hub(hub_id, hello)
+            self._greeter.meet(pods)
+            self._bus.flush()
 
     def _lose(self, hub_id: str) -> None:
         self._hubs.known.pop(hub_id, None)
@@ -127,38 +105,71 @@ class Star:
 
     # -- jobs ------------------------------------------------------------------------------------
 
+    @charged("transport")
     def admit(self, sequence: Sequence) -> None:
-        """Register a new sequence and let a hub start on the prompt, if there is one."""
+        """Register a new sequence and let a hub start on the prompt, if there is one. One that
+        was preempted goes on with its hub where it was."""
+        if sequence.id in self._sequences:
+            return
         self._sequences[sequence.id] = sequence
-        if self._settings.draft_depth:
-            self._send(sequence, depth=0)
+        if self._settings.draft_depth and sequence.speculates:
+            self._send(sequence, Plan())
 
+    def pause(self, sequence: Sequence) -> None:
+        """It lost its slot. Nobody waits for its proposal; its hub keeps what it has."""
+        if sequence.star.hub is not None:
+            sequence.star.settle("preempted")
+
+    @charged("transport")
     def request(self, sequences: Iterable[Sequence]) -> None:
         """The step is over. Ask for the next proposals of decoding sequences; a newer round
         supersedes a late one."""
         self._stats.verified(self._verifying, self._clock() - self._step_began)
-        for sequence in sequences:
-            if sequence.decoding and not sequence.proposal and (depth := self._depth(sequence)):
-                self._send(sequence, depth)
+        decoding = [one for one in sequences if one.decoding and not one.proposal]
+        asking = {one: limit for one in decoding if (limit := self._limit(one))}
+        if asking:
+            others = len(decoding) - len(asking)
+            plan = self.control.plan(asking, others, self._trip_s, self.budget_s)
+            for sequence, limit in asking.items():
+                if (own := self._plan_of(sequence, plan, limit)).depth:
+                    self._send(sequence, own)
         self._bus.flush()
+
+    def _plan_of(self, sequence: Sequence, plan: Plan, limit: int) -> Plan:
+        """Its share of the step's plan; a request may insist on a depth of its own."""
+        if sequence.draft_depth is None:
+            return plan._replace(depth=self.control.levels(sequence, plan, limit))
+        return Plan(limit, plan.nodes, wait=self._trip_s(limit) <= self.budget_s)
+
+    def _trip_s(self, depth: int) -> float:
+        """Expected time from asking to the last proposal: everyone waits for everyone."""
+        return max((hub.trip_s(depth) for hub in self._hubs.usable()), default=0.0)
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence ended; tell its hub, as a hint."""
         self._sequences.pop(sequence.id, None)
-        if sequence.star.hub is not None and self._bus.connected:
-            self._bus.send_hub(sequence.star.hub, Close(session=self._session, seq=sequence.id))
+        if sequence.star.hub is not None:
+            self._close(sequence.star.hub, sequence.id)
 
-    def _depth(self, sequence: Sequence) -> int:
-        """Tokens worth asking for: the last one of an answer is the target's own anyway."""
-        hub = self._hubs.get(sequence.star.hub)
+    def _close(self, hub_id: str, sequence_id: str) -> None:
+        if self._bus.connected:
+            self._bus.send_hub(hub_id, Close(session=self._session, seq=sequence_id))
+
+    def _limit(self, sequence: Sequence) -> int:
+        """Levels worth asking for: the last token of an answer is the target's own anyway."""
+        star, hub = sequence.star, self._hubs.get(sequence.star.hub)
+        if star.coming(sequence.tokens):
+            return 0  # late, and a newer job would only delay it
         limits = [self._settings.draft_depth, sequence.room - 1]
+        if sequence.draft_depth is not None:
+            limits.append(sequence.draft_depth)
         if hub is not None and hub.limits is not None:
             limits.append(hub.limits.max_depth)
-        if sequence.star.max_depth is not None:
-            limits.append(sequence.star.max_depth)
+        if star.max_depth is not None:
+            limits.append(star.max_depth)
         return max(0, min(limits))
 
-    def _send(self, sequence: Sequence, depth: int) -> None:
+    def _send(self, sequence: Sequence, plan: Plan) -> None:
         star, now = sequence.star, self._clock()
         self._jobs.ttl_s = self.budget_s + self.plain_step_s
         if not self._settings.drafting or now < star.not_before:
@@ -166,31 +177,37 @@ class Star:
         if not self._bus.connected:
             star.miss = "redis_down"
         elif star.hub is None:
-            self._send_first(sequence, depth, now)
-        elif (hub := self._hubs.get(star.hub)) and hub.breaker.may_send(now, depth):
-            self._jobs.next(sequence, star.hub, depth, now)
+            self._send_first(sequence, plan, now)
+        elif (hub := self._hubs.get(star.hub)) and not self._jobs.possible(sequence, hub.pod.offer):
+            star.miss = "features"
+        elif hub and hub.breaker.may_send(now, plan.depth):
+            self._jobs.next(sequence, hub.pod, plan, now)
+        elif hub and hub.breaker.stuck and self._hubs.other_than(star.hub):
+            self._detach(sequence, "moved")
         else:
             star.miss = "breaker"
 
-    def _send_first(self, sequence: Sequence, depth: int, now: float) -> None:
+    def _send_first(self, sequence: Sequence, plan: Plan, now: float) -> None:
         """To Q_in; nothing more of this sequence until a hub has taken it and replied."""
         star = sequence.star
         offer = self._hubs.best_offer()
         if offer is None:
             star.miss = "no_hub"
+        elif not self._jobs.possible(sequence, offer):
+            star.miss = "features"
         elif star.outstanding:
-            self._send_first_again(sequence, offer, depth, now)
-        elif any(hub.breaker.may_send(now, depth) for hub in self._hubs.of_offer(offer)):
-            self._jobs.first(sequence, offer, depth, now)
+            self._send_first_again(sequence, offer, plan, now)
+        elif any(hub.breaker.may_send(now, plan.depth) for hub in self._hubs.of_offer(offer)):
+            self._jobs.first(sequence, offer, plan, now)
         else:
             star.miss = "breaker"
 
-    def _send_first_again(self, sequence: Sequence, offer: str, depth: int, now: float) -> None:
+    def _send_first_again(self, sequence: Sequence, offer: Offer, plan: Plan, now: float) -> None:
         """Same round, next attempt, with a doubling pause: jobs and replies can be lost."""
         star, sent = sequence.star, sequence.star.current
         if sent is not None and now >= sent.at + FIRST_REPLY_S * 2**star.attempt:
             star.attempt = min(star.attempt + 1, MAX_ATTEMPTS)
-            self._jobs.first(sequence, offer, depth, now)
+            self._jobs.first(sequence, offer, plan, now)
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -209,7 +226,7 @@ class Star:
         if sequence.proposal or not sequence.star.outstanding or sent is None or not sent.depth:
             return None
         hub = self._hubs.get(sequence.star.hub)
-        if hub is None or not self._bus.connected or not hub.in_time(self.budget_s):
+        if hub is None or not self._bus.connected or not sent.awaited or hub.breaker.open:
             return None
         return sent.at + self.budget_s
 
@@ -220,7 +237,8 @@ class Star:
         for sequence in sequences:
             star = sequence.star
             self._verifying += bool(sequence.proposal)
-            if star.outstanding and star.current and star.current.depth and not sequence.proposal:
+            sent = star.current if star.outstanding and not sequence.proposal else None
+            if sent is not None and sent.depth and sent.awaited:
                 late.add(star.hub)
         for hub_id, hub in self._hubs.known.items():
             was_open = hub.breaker.open
@@ -228,6 +246,11 @@ class Star:
             if hub.breaker.open != was_open:
                 log.info("breaker", hub=hub_id, open=hub.breaker.open)
         self._step_began = self._clock()
+
+    def verified(self, sequence: Sequence, guess: Guess, path: list[int]) -> None:
+        """A proposal was verified: the nodes in ``path`` were right."""
+        if guess.source is Source.HUB:
+            self.control.note(sequence, guess, path)
 
     # -- replies ---------------------------------------------------------------------------------
 
@@ -243,7 +266,7 @@ class Star:
             case Proposal():
                 self._judge(event)
             case Welcome() | Refused():
-                self._greeted(event)
+                self._greeter.answered(event)
             case QueueGone():
                 self._queue_gone(event.queue)
             case Reconnected():
@@ -252,17 +275,6 @@ class Star:
                 self._stats.reply("garbage")
                 log.warning("garbage on reply stream", reason=event.reason)
 
-    def _greeted(self, answer: Welcome | Refused) -> None:
-        hub = self._hubs.get(answer.hub)
-        if hub is None or answer.session != self._session or answer.hub_boot != hub.pod.boot:
-            self._stats.reply("stale")
-        elif isinstance(answer, Welcome):
-            hub.limits = answer.limits
-            log.info("welcomed", hub=answer.hub, max_depth=answer.limits.max_depth)
-        else:
-            hub.limits, hub.greet_at = None, self._clock() + SESSION_REFUSED_S
-            log.warning("session refused", hub=answer.hub, reason=answer.reason)
-
     def _queue_gone(self, queue: str) -> None:
         for hub_id in list(self._hubs.known):
             if self._keys.hub_queue(hub_id) == queue:
@@ -270,9 +282,7 @@ class Star:
 
     def _reconnected(self) -> None:
         """Replies may be lost, and hubs may have lost us: greet again, ask again."""
-        for hub_id, hub in self._hubs.known.items():
-            if not hub.refused:
-                self._greet(hub_id)
+        self._greeter.greet_all()
         for sequence in self._sequences.values():
             sequence.star.settle("redis_down")
 
@@ -283,6 +293,8 @@ class Star:
         ours = proposal.session == self._session and hub and proposal.hub_boot == hub.pod.boot
         if sequence is None or hub is None or not ours or not replies.belongs(proposal, sequence):
             self._stats.reply("stale")
+            if ours and sequence is None and proposal.have.length:
+                self._close(proposal.hub, proposal.seq)  # over before a hub had taken its first job
             return
         self._stats.reply(proposal.status)
         sequence.star.hub = proposal.hub
@@ -290,17 +302,19 @@ class Star:
             case Status.OK:
                 self._take(proposal, sequence, hub)
             case Status.NEED_PREFIX | Status.NEED_HELLO:
-                self._help(proposal, sequence)
+                self._help(proposal, sequence, hub)
             case Status.REFUSED:
                 self._detach(sequence, "refused", proposal.retry_after_ms / 1000)
-            case Status.EXPIRED | Status.BAD:
+            case Status.BAD:
+                self._detach(sequence, "bad", BAD_PAUSE_S)
+            case Status.EXPIRED:
                 replies.learn(proposal, sequence)
-                replies.settle(proposal, sequence, proposal.status.value)
+                replies.settle(proposal, sequence, "expired")
 
     def _take(self, proposal: Proposal, sequence: Sequence, hub: Hub) -> None:
         self._date(proposal, sequence, hub)
         replies.learn(proposal, sequence)
-        if not replies.take(proposal, sequence, self._facts.vocab_size):
+        if not replies.take(proposal, sequence, self._vocab_size):
             self._stats.reply("malformed")
 
     def _date(self, proposal: Proposal, sequence: Sequence, hub: Hub) -> None:
@@ -311,7 +325,7 @@ class Star:
             self._time(proposal, sequence, sent)
             told = (proposal.queue_us + proposal.service_us) / 1e6 + TRANSIT_S
             latency = max(self._received_at - sent.at, min(self._clock() - sent.at, told))
-            hub.observe(latency)
+            hub.observe(latency, proposal.service_us / 1e6, sent.depth)
             hub.answered |= latency <= self.budget_s
 
     def _time(self, proposal: Proposal, sequence: Sequence, sent: SentRound) -> None:
@@ -320,13 +334,13 @@ class Star:
             trip_s = self._clock() - sent.at
             self._stats.round_trip(trip_s, proposal.queue_us, proposal.service_us)
 
-    def _help(self, proposal: Proposal, sequence: Sequence) -> None:
+    def _help(self, proposal: Proposal, sequence: Sequence, hub: Hub) -> None:
         """The hub lacks us or our prefix: send the current round again with what it needs."""
         if proposal.status is Status.NEED_HELLO:
-            self._greet(proposal.hub)
+            self._greeter.greet(proposal.hub)
         replies.learn(proposal, sequence)
         if proposal.round == sequence.star.round:
-            self._jobs.again(sequence, proposal.hub, self._clock())
+            self._jobs.again(sequence, hub.pod, self._clock())
 
     def close(self) -> None:
         """Tell hubs that the session is over, and leave Redis."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from starsd.engine.interface import KV_BLOCK
+from starsd.process.parts import Parts
 
 _STEP_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -10,8 +15,10 @@ _STEP_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 class StarStats:
     """Counters of one loop, in a registry of their own. Label values come from our own enums."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Parts | None = None) -> None:
         self._registry = registry = CollectorRegistry()
+        self.parts = parts or Parts()
+        registry.register(self.parts)
         self._replies = Counter(
             "starsd:hub_replies", "Replies from hubs by outcome.", ["status"], registry=registry
         )
@@ -24,9 +31,15 @@ class StarStats:
         self.rounds = Counter(
             "starsd:spec_decode_num_drafts", "Rounds: proposals verified.", registry=registry
         )
+        self._reaching = Counter(
+            "starsd:spec_decode_num_drafts_reaching",
+            "Proposals verified that had a token at that position.",
+            ["position"],
+            registry=registry,
+        )
         self._proposed = Counter(
             "starsd:spec_decode_num_draft_tokens",
-            "Proposed tokens verified, by position in the proposal.",
+            "Proposed tokens verified, by position in the proposal (a tree's depth).",
             ["position"],
             registry=registry,
         )
@@ -34,6 +47,18 @@ class StarStats:
             "starsd:spec_decode_num_accepted_tokens",
             "Accepted tokens, by position in the proposal.",
             ["position"],
+            registry=registry,
+        )
+        self._sources = Counter(
+            "starsd:spec_decode_num_drafts_by_source",
+            "Proposals verified, by who made them: a hub, the text's own n-grams, a grammar.",
+            ["source"],
+            registry=registry,
+        )
+        self._accepted_of = Counter(
+            "starsd:spec_decode_num_accepted_tokens_by_source",
+            "Accepted tokens, by who proposed them.",
+            ["source"],
             registry=registry,
         )
         self._fallbacks = Counter(
@@ -58,8 +83,47 @@ class StarStats:
         self.wait_seconds = Counter(
             "starsd:proposal_wait_seconds", "Time steps waited for proposals.", registry=registry
         )
-        self.slots_usage = Gauge(
-            "starsd:kv_cache_usage_perc", "Share of KV slots in use.", registry=registry
+        self.preemptions = Counter(
+            "starsd:preemptions",
+            "Sequences that lost their KV memory to older ones, and were computed again.",
+            registry=registry,
+        )
+        self.tokens_reused = Counter(
+            "starsd:prefix_tokens_reused",
+            "Tokens whose keys and values were taken over from another sequence.",
+            registry=registry,
+        )
+        self.prefix_hits = Counter(
+            "starsd:prefix_cache_hits",
+            "Admissions to a slot that found a beginning of their text kept.",
+            registry=registry,
+        )
+        self.prefix_evictions = Counter(
+            "starsd:prefix_cache_evicted_blocks",
+            "KV blocks of kept prefixes that were given up for others.",
+            registry=registry,
+        )
+        self._prefix_blocks = Gauge(
+            "starsd:prefix_cache_blocks",
+            f"KV blocks of {KV_BLOCK} tokens with prefixes of ended requests.",
+            registry=registry,
+        )
+        self._kv_usage = Gauge(
+            "starsd:kv_cache_usage_perc",
+            "Share of KV blocks in use; prefixes of ended requests are not.",
+            registry=registry,
+        )
+        self._kv_used = Gauge(
+            "starsd:kv_blocks_used", f"KV blocks of {KV_BLOCK} tokens in use.", registry=registry
+        )
+        self._kv_blocks = Gauge(
+            "starsd:kv_blocks", "KV blocks that STARSD_KV_MEMORY holds.", registry=registry
+        )
+        self.drafting = Gauge(
+            "starsd:drafting",
+            "1 if the target asks hubs for proposals; 0 if it is told not to, or its model's state "
+            "cannot be rolled back.",
+            registry=registry,
         )
         self.breakers_open = Gauge(
             "starsd:hub_breakers_open", "Hubs nobody waits for.", registry=registry
@@ -74,13 +138,22 @@ class StarStats:
     def fallback(self, cause: str) -> None:
         self._fallbacks.labels(cause).inc()
 
-    def round(self, proposed: int, accepted: int) -> None:
-        """One verified proposal."""
+    def kv(self, used: int, kept: int, blocks: int) -> None:
+        self._kv_usage.set(used / blocks)
+        self._kv_used.set(used)
+        self._prefix_blocks.set(kept)
+        self._kv_blocks.set(blocks)
+
+    def round(self, levels: Sequence[int], accepted: int, source: str) -> None:
+        """One verified proposal, of so many tokens at each depth."""
         self.rounds.inc()
-        for position in range(proposed):
-            self._proposed.labels(position).inc()
+        for position, proposed in enumerate(levels):
+            self._reaching.labels(position).inc()
+            self._proposed.labels(position).inc(proposed)
         for position in range(accepted):
             self._accepted.labels(position).inc()
+        self._sources.labels(source).inc()
+        self._accepted_of.labels(source).inc(accepted)
 
     def round_trip(self, trip_s: float, queue_us: int, draft_us: int) -> None:
         """One answered round, by our clock; what the hub says of it counts only as far as it fits.

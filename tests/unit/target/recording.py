@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.target.features import Features
 from services.target.sequence import Sequence
 from services.target.star import Star
 from services.target.stats import StarStats
@@ -24,6 +25,7 @@ from starsd.protocol.pods import DrafterKind, HubPod, Offer, PodState
 from starsd.protocol.sampling import SamplingParams
 from starsd.protocol.tokens import pack_tokens, prefix_digest
 from starsd.settings import TargetSettings
+from tests.scripted import HashModel
 
 FACTS = Facts(tokenizer="tok", vocab_size=100, revision="rev", max_length=512)
 SESSION = "t1:b1"
@@ -89,10 +91,15 @@ def make_pod(
     return HubPod(id=pod_id, boot=boot, state=state, offer=make_offer(tokenizer), free_slots=4)
 
 
+def make_features(context: int = 256) -> Features:
+    """Of a runner that gives none."""
+    return Features(HashModel(TargetSettings(max_sequences=1)).runner(), context)
+
+
 def make_star(bus: RecordingBus, clock: Clock, **settings: Any) -> Star:
     """A star whose plain step takes 10 ms."""
     given: dict[str, Any] = {"id": "t1", "boot": "b1", "draft_depth": 4, **settings}
-    star = Star(bus, FACTS, TargetSettings(**given), clock, StarStats())
+    star = Star(bus, FACTS, TargetSettings(**given), clock, StarStats(), make_features())
     star.plain_step_s = 0.01
     return star
 
@@ -107,7 +114,7 @@ def make_sequence(
         max_tokens=max_tokens,
         eos=(99,),
     )
-    return Sequence.admit(submit, slot=0, max_length=512)
+    return Sequence.of(submit, max_length=512)
 
 
 def welcome(star: Star, bus: RecordingBus, hub: str = "hub", boot: str = "h1") -> None:

@@ -41,7 +41,7 @@ class Connection:
 
 def answer() -> Answer:
     clock = RequestClock(RequestMetrics(CollectorRegistry()))
-    one = Answer("id", asyncio.Queue(), clock)
+    one = Answer.of(1, 8, clock)
     one.events.put_nowait(BEGIN)
     return one
 

@@ -19,7 +19,7 @@ LENGTH, STOP = FinishReason.LENGTH, FinishReason.STOP
 
 
 def assembly(stops: Sequence[str] = (), *pieces: str) -> Assembly:
-    return Assembly(ByteTokenizer(*pieces).text_stream(), stops, (EOS,))
+    return Assembly(ByteTokenizer(*pieces), stops, (EOS,))
 
 
 def push(one: Assembly, tokens: Sequence[int], origin: Origin = Origin.ACCEPTED) -> Delta:
@@ -37,14 +37,15 @@ def whole(one: Assembly, steps: Sequence[Sequence[int]]) -> tuple[str, list[int]
 def test_plain_text_passes_through_at_once() -> None:
     one = assembly()
     delta = one.push(list(b"ab"), [Origin.ACCEPTED, Origin.BONUS])
-    assert delta == Delta(ids=list(b"ab"), origins=[Origin.ACCEPTED, Origin.BONUS], text="ab")
+    origins = [Origin.ACCEPTED, Origin.BONUS]
+    assert delta == Delta(ids=list(b"ab"), origins=origins, text="ab", lengths=[1, 1])
     assert one.finish(LENGTH) == ("", LENGTH)
     assert one.completion_tokens == 2
 
 
 def test_nothing_of_a_stop_string_is_ever_shown() -> None:  # A1
     tokenizer = ByteTokenizer("text", "END", "_OF", "_REC", "more")
-    one = Assembly(tokenizer.text_stream(), ["END_OF_REC"], (EOS,))
+    one = Assembly(tokenizer, ["END_OF_REC"], (EOS,))
     texts = [push(one, [token]).text for token in tokenizer.pieces()]
     assert texts == ["text", "", "", "", ""]
     assert one.stopped
@@ -97,7 +98,8 @@ def test_max_tokens_is_length() -> None:  # B4
 def test_nothing_follows_an_end_token() -> None:  # E5, E8
     one = assembly()
     delta = push(one, [*b"ab", EOS, *b"cde"])
-    assert delta == Delta(ids=[*b"ab", EOS], origins=[Origin.ACCEPTED] * 3, text="ab")
+    origins = [Origin.ACCEPTED] * 3
+    assert delta == Delta(ids=[*b"ab", EOS], origins=origins, text="ab", lengths=[1, 1, 0])
     assert push(one, list(b"f")).ids == []
     assert one.finish(LENGTH) == ("", STOP)
     assert one.completion_tokens == 3
@@ -120,7 +122,7 @@ def test_text_ids_and_usage_agree_when_a_stop_completes_mid_step() -> None:  # E
 
 def test_several_pieces_in_one_step_are_assembled_token_by_token() -> None:  # E24
     tokenizer = ByteTokenizer("<call>", "x", "</call>", "rest")
-    one = Assembly(tokenizer.text_stream(), ["</call>"], (EOS,))
+    one = Assembly(tokenizer, ["</call>"], (EOS,))
     delta = push(one, tokenizer.pieces())
     assert (delta.text, len(delta.ids)) == ("<call>x", 3)
 

@@ -19,10 +19,12 @@ from starsd.errors import (
     RequestError,
     StarsdError,
     UnavailableError,
+    UnknownModelError,
 )
 from starsd.process.handle import FRESH_S
 from starsd.protocol.events import Begin, Generate
 from starsd.protocol.frames import (
+    Admitted,
     Emitted,
     Finished,
     FinishReason,
@@ -32,7 +34,8 @@ from starsd.protocol.frames import (
     Submit,
 )
 from starsd.protocol.pods import PodState, TargetPod
-from starsd.protocol.sampling import SamplingParams
+from starsd.protocol.sampling import SamplingParams, choice_seed
+from starsd.protocol.tokenizing import Detokenize, Tokenize, Tokens
 from starsd.settings import TargetSettings
 from tests.unit.process.fakeloop import HUB, STARTED, FakeLoop, MemoryRegistry, eventually
 from tests.unit.target.bytetext import EOS, ByteTokenizer
@@ -97,7 +100,7 @@ async def test_a_request_reaches_the_loop_in_tokens() -> None:
         )
         assert answer.id != "client's"
         begin = await answer.events.get()
-        assert begin == Begin(prompt_ids=list(b"hi"), seed=7, fingerprint="fp")
+        assert begin == Begin(model="m", prompt_ids=list(b"hi"), seed=7, fingerprint="fp")
 
 
 async def test_max_tokens_is_passed_on() -> None:
@@ -131,10 +134,11 @@ async def test_what_is_refused_takes_no_place(sent: bytes, error: type[StarsdErr
 
 async def test_admission_is_bounded() -> None:
     async with serving() as (front, _):
-        for _ in range(3):
-            await front.generate(body())
+        answers = [await front.generate(body()) for _ in range(3)]
         with pytest.raises(OverloadedError):
             await front.generate(body())
+        for answer in answers[:2]:
+            front.requests.handle(Admitted(id=answer.id))
         info = front.info()
         assert (info.running, info.waiting, info.capacity) == (2, 1, 2)
 
@@ -250,3 +254,94 @@ async def test_no_metric_is_told_twice() -> None:
     async with serving() as (front, _):
         shared = families(front.exposition()) & families(StarStats().exposition())
     assert shared == set()
+
+
+# -- several names, choices, prompts -------------------------------------------------------------
+
+
+async def next_submit(fake: FakeLoop) -> Submit:
+    submit = await fake.next()
+    assert isinstance(submit, Submit)
+    return submit
+
+
+async def test_served_model_aliases() -> None:
+    async with serving(served_model_aliases=("gpt", "best")) as (front, fake):
+        for name in ("m", "gpt", "best"):
+            answer = await front.generate(body(model=name))
+            begin = await answer.events.get()
+            assert isinstance(begin, Begin)
+            assert begin.model == "m"
+            fake.send(Finished(id=answer.id, reason=FinishReason.LENGTH, stats=RequestStats()))
+            await eventually(lambda: not front.requests.waiting)
+        with pytest.raises(UnknownModelError, match="m, gpt, best"):
+            await front.generate(body(model="other"))
+        assert front.info().aliases == ("gpt", "best")
+
+
+async def test_choices_are_requests_of_the_loop_with_seeds_of_their_own() -> None:
+    async with serving() as (front, fake):
+        answer = await front.generate(body(n=3))
+        submits = [await next_submit(fake) for _ in range(3)]
+        assert [submit.id for submit in submits] == [choice.id for choice in answer.choices]
+        seeds = [submit.sampling.seed for submit in submits]
+        assert seeds == [7, choice_seed(7, 1), choice_seed(7, 2)]
+        assert len({tuple(submit.prompt) for submit in submits}) == 1
+
+
+async def test_a_prompt_of_text_or_ids_is_continued_as_it_is() -> None:
+    async with serving() as (front, fake):
+        for prompt, ids in (("text", list(b"text")), ([3, 1, 2], [3, 1, 2])):
+            answer = await front.generate(body(messages=[], prompt=prompt))
+            assert (await next_submit(fake)).prompt == ids
+            fake.send(Finished(id=answer.id, reason=FinishReason.LENGTH, stats=RequestStats()))
+            await eventually(lambda: not front.requests.waiting)
+
+
+async def test_ends_and_depth_and_logprobs_reach_the_loop() -> None:
+    async with serving() as (front, fake):
+        asked: dict[str, Any] = {"stop_token_ids": (5,), "logprobs": 2, "draft_depth": 0}
+        answer = await front.generate(body(**asked))
+        submit = await next_submit(fake)
+        assert (submit.eos, submit.logprobs, submit.draft_depth) == ((EOS, 5), 2, 0)
+        fake.send(Finished(id=answer.id, reason=FinishReason.LENGTH, stats=RequestStats()))
+        await eventually(lambda: not front.requests.waiting)
+        await front.generate(body(ignore_eos=True))
+        assert (await next_submit(fake)).eos == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"prompt": "x"}, "prompt"),
+        ({"messages": [], "prompt": ""}, "prompt"),
+        ({"messages": [], "prompt": []}, "prompt"),
+        ({"messages": [], "prompt": [512]}, "prompt"),
+        ({"messages": [], "prompt": "x" * 64}, "prompt"),
+        ({"stop_token_ids": (512,)}, "stop_token_ids"),
+        ({"messages": []}, "messages"),
+        ({"n": 100}, "n"),
+    ],
+)
+async def test_what_cannot_be_begun_is_refused(changes: dict[str, Any], param: str) -> None:
+    async with serving() as (front, _):
+        with pytest.raises(RequestError) as caught:
+            await front.generate(body(**changes))
+        assert caught.value.param == param
+        assert (front.requests.running, front.requests.waiting) == (0, 0)
+
+
+async def test_text_to_tokens_and_back() -> None:
+    async with serving() as (front, _):
+        asked = Tokenize(model="m", prompt="hé", spelled=True)
+        found = await front.tokenize(msgspec.json.encode(asked))
+        assert found == Tokens(
+            ids=[104, 195, 169], max_length=64, spelling=[b"h", b"\xc3", b"\xa9"]
+        )
+        back = Detokenize(model="m", ids=[*found.ids, EOS])
+        assert (await front.detokenize(msgspec.json.encode(back))).text == "hé<end>"
+        chat = Tokenize(model="m", messages=[{"role": "user", "content": "hi"}])
+        assert (await front.tokenize(msgspec.json.encode(chat))).ids == list(b"hi")
+        for wrong in (Detokenize(model="m", ids=[512]), Detokenize(model="n", ids=[1])):
+            with pytest.raises(RequestError):
+                await front.detokenize(msgspec.json.encode(wrong))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from services.target.hubs import Breaker, Hub, Hubs
 from starsd.protocol.messages import Limits
 from tests.unit.target.recording import make_pod
@@ -45,26 +47,31 @@ def test_timely_answer_to_a_probe_closes() -> None:
     assert not hub.breaker.open
 
 
-def test_hub_slower_than_the_budget_is_not_waited_for() -> None:
+def test_trip_grows_with_the_levels_by_what_drafting_takes() -> None:
     hub = make_hub()
-    assert hub.in_time(0.01)
-    hub.observe(0.02)
-    assert not hub.in_time(0.01)
-    assert hub.in_time(0.03)
+    assert hub.trip_s(8) == 0
+    hub.observe(0.012, service_s=0.008, levels=4)
+    assert hub.trip_s(4) == pytest.approx(0.012)
+    assert hub.trip_s(1) == pytest.approx(0.006)
 
 
-def test_latency_follows_what_is_observed() -> None:
+def test_service_of_which_a_hub_boasts_or_moans_counts_as_far_as_it_fits() -> None:
     hub = make_hub()
-    hub.observe(1.0)
+    hub.observe(0.01, service_s=5.0, levels=2)
+    assert hub.trip_s(2) == pytest.approx(0.01)
+
+
+def test_trip_follows_what_is_observed() -> None:
+    hub = make_hub()
+    hub.observe(1.0, 0.5, 4)
     for _ in range(40):
-        hub.observe(0.1)
-    assert hub.latency_s is not None
-    assert abs(hub.latency_s - 0.1) < 0.01
+        hub.observe(0.1, 0.05, 4)
+    assert abs(hub.trip_s(4) - 0.1) < 0.01
 
 
 def test_best_offer_counts_usable_hubs_only() -> None:
     hubs = Hubs({"a": make_hub("a")})
-    assert hubs.best_offer() == hubs.known["a"].pod.offer.digest
+    assert hubs.best_offer() == hubs.known["a"].pod.offer
     hubs.known["a"].refused = True
     assert hubs.best_offer() is None
 

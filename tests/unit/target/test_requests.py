@@ -9,10 +9,17 @@ from prometheus_client import CollectorRegistry
 
 from services.target.assembly import Assembly
 from services.target.requests import Answer, Requests
-from starsd.errors import EngineError, OverloadedError, TransportError, UnavailableError
+from starsd.errors import (
+    EngineError,
+    OverloadedError,
+    RequestError,
+    TransportError,
+    UnavailableError,
+)
 from starsd.metrics import Outcome, RequestMetrics
 from starsd.protocol.events import Begin, Delta, Done, Error, Event, Usage
 from starsd.protocol.frames import (
+    Admitted,
     Cancel,
     Emitted,
     Failed,
@@ -25,10 +32,10 @@ from starsd.protocol.frames import (
 )
 from starsd.protocol.sampling import SamplingParams
 from tests.unit.process.fakeloop import eventually
-from tests.unit.target.bytetext import EOS, ByteTokenizer
+from tests.unit.target.bytetext import EOS, ByteText, ByteTokenizer
 
 BEGIN = Begin(prompt_ids=[1, 2, 3], seed=1, fingerprint="fp")
-STATS = RequestStats(rounds=2, proposed=4, accepted=3)
+STATS = RequestStats(rounds=2, proposed=4, accepted=3, cached_tokens=2)
 
 
 class Desk:
@@ -52,20 +59,28 @@ class Desk:
             raise TransportError("the step loop is gone")
         self.sent.append(message)
 
-    def open(self, stops: Sequence[str] = ()) -> Answer:
-        answer = self.requests.admit()
-        prompt, sampling = [1, 2, 3], SamplingParams(seed=1)
-        submit = Submit(id=answer.id, prompt=prompt, sampling=sampling, max_tokens=9, eos=(EOS,))
-        assembly = Assembly(ByteTokenizer().text_stream(), stops, (EOS,))
-        self.requests.submit(answer, submit, assembly, BEGIN)
+    def open(self, stops: Sequence[str] = (), choices: int = 1) -> Answer:
+        answer = self.requests.admit(choices)
+        submits = [submit(choice.id) for choice in answer.choices]
+        assemblies = [Assembly(ByteTokenizer(), stops, (EOS,), n) for n in range(choices)]
+        self.requests.submit(answer, submits, assemblies, BEGIN)
+        if self.requests.running < self.requests.capacity:
+            self.let_in(answer)
         return answer
 
-    def emit(self, answer: Answer, tokens: bytes) -> None:
-        origins = [Origin.PLAIN] * len(tokens)
-        self.requests.handle(Emitted(id=answer.id, tokens=list(tokens), origins=origins))
+    def let_in(self, answer: Answer, choice: int = 0) -> None:
+        self.requests.handle(Admitted(id=answer.choices[choice].id))
 
-    def finish(self, answer: Answer, reason: FinishReason = FinishReason.LENGTH) -> None:
-        self.requests.handle(Finished(id=answer.id, reason=reason, stats=STATS))
+    def emit(self, answer: Answer, tokens: bytes, choice: int = 0) -> None:
+        origins = [Origin.PLAIN] * len(tokens)
+        key = answer.choices[choice].id
+        self.requests.handle(Emitted(id=key, tokens=list(tokens), origins=origins))
+
+    def finish(
+        self, answer: Answer, reason: FinishReason = FinishReason.LENGTH, choice: int = 0
+    ) -> None:
+        key = answer.choices[choice].id
+        self.requests.handle(Finished(id=key, reason=reason, stats=STATS))
 
     def cancels(self) -> list[str]:
         return [message.id for message in self.sent if isinstance(message, Cancel)]
@@ -75,6 +90,11 @@ class Desk:
 
     def outcome(self, outcome: Outcome) -> float | None:
         return self.sample("requests_total", outcome=outcome)
+
+
+def submit(key: str) -> Submit:
+    sampling = SamplingParams(seed=1)
+    return Submit(id=key, prompt=[1, 2, 3], sampling=sampling, max_tokens=9, eos=(EOS,))
 
 
 async def read(answer: Answer) -> list[Event]:
@@ -89,12 +109,13 @@ async def test_an_answer_from_begin_to_done() -> None:
     desk.finish(answer)
     begin, first, second, done = await read(answer)
     assert begin == BEGIN
-    assert first == Delta(ids=list(b"ab"), origins=[Origin.PLAIN] * 2, text="ab")
+    plain = [Origin.PLAIN] * 2
+    assert first == Delta(ids=list(b"ab"), origins=plain, text="ab", lengths=[1, 1])
     assert isinstance(second, Delta)
     assert done == Done(
         text="",
         reason=FinishReason.LENGTH,
-        usage=Usage(prompt_tokens=3, completion_tokens=3),
+        usage=Usage(prompt_tokens=3, completion_tokens=3, cached_tokens=2),
         stats=STATS,
     )
     assert desk.requests.running == 0
@@ -148,7 +169,7 @@ async def test_leaving_after_the_end_changes_nothing() -> None:
     assert desk.outcome(Outcome.CANCELLED) == 0
 
 
-async def test_a_slow_reader_does_not_grow_memory() -> None:
+async def test_f6_a_slow_reader_does_not_grow_memory() -> None:
     desk = Desk(max_events=8)
     answer = desk.open()
     for _ in range(1000):
@@ -211,16 +232,17 @@ async def test_a_loop_that_cancels_on_its_own_is_an_error() -> None:
 
 
 async def test_a_request_that_cannot_be_detokenised_fails_alone() -> None:
-    class Broken:
+    class Broken(ByteText):
         def push(self, token: int) -> str:
             raise IndexError(token)
 
-        def flush(self) -> str:
-            return ""
+    class BrokenTokenizer(ByteTokenizer):
+        def text_stream(self, *, special: bool = False) -> ByteText:
+            return Broken({})
 
     desk = Desk()
     answer, other = desk.open(), desk.open()
-    answer.assembly = Assembly(Broken(), (), ())
+    answer.choices[0].assembly = Assembly(BrokenTokenizer(), (), ())
     desk.emit(answer, b"a")
     last = (await read(answer))[-1]
     assert isinstance(last, Error)
@@ -249,8 +271,9 @@ async def test_the_queue_is_bounded_and_counted() -> None:
         desk.requests.admit()
     assert caught.value.retry_after_s is not None
     desk.finish(first)
+    assert (desk.requests.running, desk.requests.waiting) == (1, 1)
+    desk.let_in(third)
     assert (desk.requests.running, desk.requests.waiting) == (2, 0)
-    assert third.running
     assert desk.sample("request_queue_time_seconds_count") == 3
     assert desk.requests.admit()
 
@@ -260,7 +283,7 @@ async def test_a_waiting_request_that_leaves_gives_nobody_a_slot() -> None:
     _, _, third = desk.open(), desk.open(), desk.open()
     desk.requests.abandon(third)
     desk.finish(third, FinishReason.CANCELLED)
-    assert not third.running
+    assert not third.choices[0].running
     assert desk.sample("request_queue_time_seconds_count") == 2
 
 
@@ -277,9 +300,9 @@ async def test_a_request_whose_loop_died_before_it_was_submitted() -> None:
     desk = Desk()
     answer = desk.requests.admit()
     desk.requests.fail_all(EngineError("gone").body())
-    submit = Submit(id=answer.id, prompt=[1], sampling=SamplingParams(seed=1), max_tokens=1, eos=())
+    assembly = Assembly(ByteTokenizer(), (), ())
     with pytest.raises(UnavailableError):
-        desk.requests.submit(answer, submit, Assembly(ByteTokenizer().text_stream(), (), ()), BEGIN)
+        desk.requests.submit(answer, [submit(answer.id)], [assembly], BEGIN)
     desk.requests.refuse(answer, Outcome.ERROR)
     assert desk.outcome(Outcome.ERROR) == 1
     assert desk.sample("num_requests_running") == 0
@@ -305,3 +328,72 @@ async def test_the_deadline_of_an_ended_request_is_void() -> None:
     late = desk.open()
     await eventually(lambda: late.ended)
     assert [type(event) for event in await read(answer)] == [Begin, Done]
+
+
+# -- several choices ---------------------------------------------------------------------------
+
+
+async def test_each_choice_ends_by_itself_and_the_last_ends_the_answer() -> None:
+    desk = Desk()
+    answer = desk.open(choices=2)
+    desk.let_in(answer, 1)
+    desk.emit(answer, b"b", choice=1)
+    desk.emit(answer, b"a", choice=0)
+    desk.finish(answer, choice=1)
+    assert desk.outcome(Outcome.OK) == 0
+    desk.finish(answer, choice=0)
+    _, *events = await read(answer)
+    assert [(type(event), getattr(event, "choice", None)) for event in events] == [
+        (Delta, 1),
+        (Delta, 0),
+        (Done, 1),
+        (Done, 0),
+    ]
+    assert desk.outcome(Outcome.OK) == 1
+    assert desk.sample("request_queue_time_seconds_count") == 1
+    assert (desk.requests.running, desk.cancels()) == (0, [])
+
+
+async def test_a_choice_that_fails_ends_the_others() -> None:
+    desk = Desk()
+    answer = desk.open(choices=2)
+    first, second = (choice.id for choice in answer.choices)
+    desk.requests.handle(Failed(id=first, error=EngineError("x").body()))
+    assert isinstance((await read(answer))[-1], Error)
+    assert desk.cancels() == [second]
+    desk.finish(answer, FinishReason.CANCELLED, choice=1)
+    assert desk.outcome(Outcome.ERROR) == 1
+    assert (desk.requests.running, desk.requests.waiting) == (0, 0)
+
+
+async def test_a_stop_string_ends_its_choice_alone() -> None:
+    desk = Desk()
+    answer = desk.open(stops=["b"], choices=2)
+    desk.emit(answer, b"ab", choice=1)
+    assert desk.cancels() == [answer.choices[1].id]
+    desk.finish(answer, FinishReason.CANCELLED, choice=1)
+    desk.emit(answer, b"a", choice=0)
+    desk.finish(answer, choice=0)
+    ends = [event for event in await read(answer) if isinstance(event, Done)]
+    assert [(end.choice, end.reason) for end in ends] == [
+        (1, FinishReason.STOP),
+        (0, FinishReason.LENGTH),
+    ]
+
+
+async def test_a_reader_that_leaves_cancels_what_is_still_computed() -> None:
+    desk = Desk()
+    answer = desk.open(choices=3)
+    desk.finish(answer, choice=1)
+    desk.requests.abandon(answer)
+    assert desk.cancels() == [answer.choices[0].id, answer.choices[2].id]
+
+
+async def test_choices_take_places_and_too_many_never_fit() -> None:
+    desk = Desk()
+    desk.open(choices=2)
+    with pytest.raises(OverloadedError):
+        desk.requests.admit(2)
+    with pytest.raises(RequestError, match="n=4: this target holds 3"):
+        desk.requests.admit(4)
+    assert desk.requests.admit(1)

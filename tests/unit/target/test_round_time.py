@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.target.guess import NOTHING, Guess
 from services.target.sequence import Sequence
 from services.target.stats import StarStats
 from starsd.protocol.messages import Proposal, Status
@@ -37,7 +38,7 @@ class Talk:
         first = self.bus.jobs()[-1]
         self.clock.now += 0.5  # of a job that asks for no tokens: no round's time
         self.hear(make_reply(first, [], have=sequence.tokens, service_us=400_000))
-        sequence.accept([5], [])
+        sequence.accept([5], Guess([]))
         return sequence
 
     def ask(self) -> None:
@@ -55,7 +56,7 @@ class Talk:
         self.star.step_over(self.sequences)
         self.clock.now += seconds
         for sequence in self.sequences:
-            proposal, sequence.proposal = sequence.proposal, []
+            proposal, sequence.proposal = sequence.proposal, NOTHING
             sequence.accept([6], proposal)
 
     def seconds(self) -> dict[str, float]:

@@ -7,9 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.target.depth import Plan
+from services.target.greeting import MAX_HUBS, SESSION_REFUSED_S
+from services.target.guess import NOTHING, Guess, Source
 from services.target.jobs import MAX_ATTEMPTS, Jobs
 from services.target.sequence import Sequence
-from services.target.star import FIRST_REPLY_S, MAX_HUBS, REJOIN_JITTER_S, SESSION_REFUSED_S, Star
+from services.target.star import BAD_PAUSE_S, FIRST_REPLY_S, REJOIN_JITTER_S, Star
 from starsd.bus.interface import Garbage, QueueGone, Reconnected
 from starsd.protocol.messages import (
     MAX_TOKENS_PER_ENTRY,
@@ -25,6 +28,7 @@ from tests.unit.target.recording import (
     SESSION,
     Clock,
     RecordingBus,
+    make_features,
     make_offer,
     make_pod,
     make_reply,
@@ -57,7 +61,7 @@ def attached(star: Star, bus: RecordingBus) -> Sequence:
     star.admit(sequence)
     bus.arrived.append(make_reply(bus.jobs()[-1], [], have=sequence.tokens))
     star.receive()
-    sequence.accept([5], [])
+    sequence.accept([5], Guess([]))
     return sequence
 
 
@@ -70,7 +74,7 @@ def test_greets_compatible_hubs_once(star: Star, bus: RecordingBus) -> None:
     assert star.usable_hubs == 1
 
 
-def test_incompatible_hub_is_neither_greeted_nor_used(bus: RecordingBus, clock: Clock) -> None:
+def test_e19_incompatible_hub_is_neither_greeted_nor_used(bus: RecordingBus, clock: Clock) -> None:
     star = make_star(bus, clock)
     star.update_hubs([make_pod(tokenizer="other")])
     star.admit(make_sequence())
@@ -164,7 +168,7 @@ def test_first_job_goes_to_the_offers_queue_without_depth(star: Star, bus: Recor
 def test_nothing_more_until_the_first_reply(star: Star, bus: RecordingBus, clock: Clock) -> None:
     sequence = make_sequence()
     star.admit(sequence)
-    sequence.accept([5], [])
+    sequence.accept([5], Guess([]))
     star.request([sequence])
     assert len(bus.jobs()) == 1
     clock.now += FIRST_REPLY_S
@@ -187,7 +191,7 @@ def test_next_job_sends_only_what_the_hub_lacks(star: Star, bus: RecordingBus) -
 def test_newer_round_supersedes_a_late_one(star: Star, bus: RecordingBus) -> None:
     sequence = attached(star, bus)
     star.request([sequence])
-    sequence.accept([6], [])
+    sequence.accept([6], Guess([]))
     star.request([sequence])
     assert [job.round for job in bus.jobs()] == [0, 1, 2]
     assert unpack_tokens(bus.jobs()[-1].tokens) == [5, 6]
@@ -204,19 +208,49 @@ def test_depth_never_passes_the_end_of_the_answer(star: Star, bus: RecordingBus)
     assert len(bus.sent) == sent
 
 
+@pytest.mark.parametrize(("wanted", "depth"), [(None, 1), (2, 2), (9, 4)])
+def test_request_that_names_a_depth_gets_it_whatever_pays(
+    star: Star, bus: RecordingBus, wanted: int | None, depth: int
+) -> None:
+    sequence = attached(star, bus)
+    sequence.draft_depth = wanted
+    for _ in range(50):
+        star.verified(sequence, Guess([6, 7, 8, 9]), [0])
+        for tokens in (1, 5):
+            star.control.step_time.note(tokens, 0.01 + 0.002 * tokens)
+    star.request([sequence])
+    assert bus.jobs()[-1].depth == depth
+
+
 def test_drafting_off_sends_nothing(bus: RecordingBus, clock: Clock) -> None:
     star = make_star(bus, clock, drafting=False)
     welcome(star, bus)
     star.admit(make_sequence())
-    assert bus.jobs() == []
+    assert bus.sent == []
+
+
+def test_a_client_may_decline_proposals_or_bound_them(
+    star: Star, bus: RecordingBus, clock: Clock
+) -> None:
+    sequence = attached(star, bus)
+    sequence.draft_depth = 2
+    star.request([sequence])
+    assert bus.jobs()[-1].depth == 2
+    sent = len(bus.sent)
+    alone = make_sequence(seq="alone")
+    alone.draft_depth = 0
+    alone.cached = len(alone.tokens) - 1
+    star.admit(alone)
+    star.request([alone])
+    assert len(bus.sent) == sent
 
 
 def test_long_prefix_goes_in_several_entries_of_which_the_last_drafts(bus: RecordingBus) -> None:
     sequence = make_sequence(prompt=[7] * (2 * MAX_TOKENS_PER_ENTRY + 5))
-    jobs = Jobs(bus, SESSION)
-    jobs.first(sequence, "offer", 4, 0.0)
+    jobs, pod = Jobs(bus, SESSION, make_features()), make_pod()
+    jobs.first(sequence, pod.offer, Plan(4), 0.0)
     sequence.star.have = MAX_TOKENS_PER_ENTRY
-    jobs.next(sequence, "hub", 4, 0.0)
+    jobs.next(sequence, pod, Plan(4), 0.0)
     sizes = [(job.base, len(job.tokens) // 4, job.depth) for job in bus.jobs()]
     part = MAX_TOKENS_PER_ENTRY
     assert sizes == [(0, part, 0), (part, part, 0), (2 * part, 5, 4)]
@@ -226,6 +260,22 @@ def test_long_prefix_goes_in_several_entries_of_which_the_last_drafts(bus: Recor
 def test_forgotten_sequence_is_closed_at_its_hub(star: Star, bus: RecordingBus) -> None:
     sequence = attached(star, bus)
     star.forget(sequence)
+    assert bus.sent[-1] == ("hub", Close(session=SESSION, seq="s"))
+
+
+def test_sequence_that_ended_before_its_first_reply_is_closed_when_that_comes(
+    star: Star, bus: RecordingBus
+) -> None:
+    """Else it would hold a slot of the hub until it is thrown out as idle."""
+    sequence = make_sequence()
+    star.admit(sequence)
+    star.forget(sequence)
+    job = bus.jobs()[-1]
+    bus.arrived.append(make_reply(job, [], status=Status.REFUSED))
+    star.receive()
+    assert len(bus.jobs()) == len(bus.sent) - 1  # but for the hello
+    bus.arrived.append(make_reply(job, [], have=sequence.tokens))
+    star.receive()
     assert bus.sent[-1] == ("hub", Close(session=SESSION, seq="s"))
 
 
@@ -246,7 +296,7 @@ def test_proposal_of_the_current_round_is_used(star: Star, bus: RecordingBus) ->
     star.request([sequence])
     bus.arrived.append(make_reply(bus.jobs()[-1], [6, 7, 8, 9], have=sequence.tokens))
     star.receive()
-    assert sequence.proposal == [6, 7, 8, 9]
+    assert sequence.proposal.tokens == [6, 7, 8, 9]
     assert sequence.star.have == 5
 
 
@@ -254,23 +304,62 @@ def test_late_proposal_is_used_where_its_head_came_true(star: Star, bus: Recordi
     sequence = attached(star, bus)
     star.request([sequence])
     late = make_reply(bus.jobs()[-1], [6, 7, 8, 9], have=sequence.tokens)
-    sequence.accept([6], [])
+    sequence.accept([6], Guess([]))
     star.request([sequence])
     bus.arrived.append(late)
     star.receive()
-    assert sequence.proposal == [7, 8, 9]
+    assert sequence.proposal.tokens == [7, 8, 9]
     assert sequence.star.outstanding
+
+
+TREE = Guess([6, 9, 7, 8], [-1, -1, 0, 0])
+
+
+def test_tree_is_used_and_a_late_one_below_what_came_true(star: Star, bus: RecordingBus) -> None:
+    sequence = attached(star, bus)
+    star.request([sequence])
+    assert (bus.jobs()[-1].depth, bus.jobs()[-1].max_nodes) == (4, 15)
+    reply = make_reply(bus.jobs()[-1], TREE.tokens, have=sequence.tokens, parents=TREE.parents)
+    bus.arrived.append(reply)
+    star.receive()
+    assert sequence.proposal == TREE
+    sequence.proposal = NOTHING
+    sequence.accept([6], NOTHING)
+    bus.arrived.append(reply)
+    star.receive()
+    assert sequence.proposal == Guess([7, 8], [-1, -1])
+
+
+def test_tree_is_used_no_deeper_than_the_answer_goes(star: Star, bus: RecordingBus) -> None:
+    sequence = attached(star, bus)
+    star.request([sequence])
+    sequence.limit = len(sequence.tokens) + 2
+    bus.arrived.append(
+        make_reply(bus.jobs()[-1], TREE.tokens, have=sequence.tokens, parents=TREE.parents)
+    )
+    star.receive()
+    assert sequence.proposal == Guess([6, 9], [-1, -1])
+
+
+def test_reply_does_not_replace_a_long_repetition(star: Star, bus: RecordingBus) -> None:
+    sequence = attached(star, bus)
+    star.request([sequence])
+    sequence.proposal = Guess([8], source=Source.NGRAM)
+    bus.arrived.append(make_reply(bus.jobs()[-1], [6, 7], have=sequence.tokens))
+    star.receive()
+    assert sequence.proposal.tokens == [8]
+    assert sequence.star.have == 5
 
 
 def test_late_proposal_is_dropped_where_its_head_did_not(star: Star, bus: RecordingBus) -> None:
     sequence = attached(star, bus)
     star.request([sequence])
     late = make_reply(bus.jobs()[-1], [6, 7, 8, 9], have=sequence.tokens)
-    sequence.accept([55], [])
+    sequence.accept([55], Guess([]))
     star.request([sequence])
     bus.arrived.append(late)
     star.receive()
-    assert sequence.proposal == []
+    assert not sequence.proposal
 
 
 @pytest.mark.parametrize(
@@ -292,7 +381,7 @@ def test_reply_out_of_place_is_stale(
     star.request([sequence])
     bus.arrived.append(make_reply(bus.jobs()[-1], [6, 7], have=sequence.tokens, **changes))
     star.receive()
-    assert sequence.proposal == []
+    assert not sequence.proposal
     assert sequence.star.outstanding
 
 
@@ -302,9 +391,13 @@ def test_reply_out_of_place_is_stale(
         ([6, 7, 8, 9, 10], {}),
         ([6, 100], {}),
         ([6, 7], {"tokens": b"123"}),
-        ([6, 7], {"parents": [-1, -1]}),
+        ([6, 7], {"parents": [-1, -2]}),
+        ([6, 6], {"parents": [-1, -1]}),
+        ([6, 7, 8, 9, 10], {"parents": [-1, 0, 1, 2, 3]}),
+        ([6, 7, 8, 9, 10, 11], {"parents": [-1, -1, 0, 2, 3, 4]}),
+        (list(range(16)), {"parents": [-1] * 16}),
     ],
-    ids=["too many", "vocabulary", "no u32", "tree"],
+    ids=["too many", "vocabulary", "no u32", "no tree", "twins", "deep chain", "deep", "large"],
 )
 def test_malformed_proposal_is_dropped_and_the_round_is_over(
     star: Star, bus: RecordingBus, tokens: list[int], changes: dict[str, Any]
@@ -314,18 +407,18 @@ def test_malformed_proposal_is_dropped_and_the_round_is_over(
     reply = make_reply(bus.jobs()[-1], tokens, have=sequence.tokens)
     bus.arrived.append(msgspec.structs.replace(reply, **changes))
     star.receive()
-    assert sequence.proposal == []
+    assert not sequence.proposal
     assert not sequence.star.outstanding
     assert sequence.star.miss == "bad"
 
 
-def test_duplicate_reply_changes_nothing(star: Star, bus: RecordingBus) -> None:
+def test_g7_duplicate_reply_changes_nothing(star: Star, bus: RecordingBus) -> None:
     sequence = attached(star, bus)
     star.request([sequence])
     reply = make_reply(bus.jobs()[-1], [6, 7], have=sequence.tokens)
     bus.arrived += [reply, reply]
     star.receive()
-    assert sequence.proposal == [6, 7]
+    assert sequence.proposal.tokens == [6, 7]
 
 
 def test_lie_about_what_the_hub_has_is_not_believed(star: Star, bus: RecordingBus) -> None:
@@ -426,6 +519,48 @@ def test_reconnect_greets_again_and_forgets_what_was_outstanding(
     assert not sequence.star.outstanding
 
 
+def test_hub_that_cannot_read_a_job_is_not_sent_the_whole_text_at_once(
+    star: Star, bus: RecordingBus, clock: Clock
+) -> None:
+    sequence = attached(star, bus)
+    star.request([sequence])
+    sent = len(bus.jobs())
+    bus.arrived.append(make_reply(bus.jobs()[-1], [], status=Status.BAD))
+    star.receive()
+    star.request([sequence])
+    assert len(bus.jobs()) == sent
+    clock.now += BAD_PAUSE_S + REJOIN_JITTER_S
+    star.request([sequence])
+    assert (bus.jobs()[-1].epoch, bus.jobs()[-1].base) == (1, 0)
+
+
+def test_sequence_of_a_hub_that_stays_late_moves_once_another_answers(
+    star: Star, bus: RecordingBus, clock: Clock
+) -> None:
+    sequence = attached(star, bus)
+    for number in range(20):
+        star.request([sequence])
+        star.step_over([sequence])
+        sequence.accept([number], Guess([]))
+        clock.now += 0.5
+    assert star.breakers_open == 1
+    assert sequence.star.hub == "hub"
+    star.update_hubs([make_pod(), make_pod("other")])
+    bus.arrived.append(
+        Welcome(session=SESSION, hub="other", hub_boot="h1", limits=Limits(max_depth=8))
+    )
+    star.receive()
+    for _ in range(2):
+        star.request([sequence])
+        clock.now += REJOIN_JITTER_S
+    star.request([sequence])
+    queue, job = bus.sent[-1]
+    assert sequence.star.hub is None
+    assert queue == make_offer().digest
+    assert job == bus.jobs()[-1]
+    assert (bus.jobs()[-1].epoch, bus.jobs()[-1].base) == (1, 0)
+
+
 # -- waiting -------------------------------------------------------------------------------------
 
 
@@ -447,7 +582,7 @@ def test_not_due_when_the_hub_is_known_to_be_slower(
     bus.arrived.append(make_reply(bus.jobs()[-1], [6], have=sequence.tokens, service_us=50_000))
     star.receive()
     sequence.accept([6, 7], sequence.proposal)
-    sequence.proposal = []
+    sequence.proposal = Guess([])
     star.request([sequence])
     assert star.due_until(sequence) is None
 
@@ -463,7 +598,7 @@ def test_reply_that_came_during_the_step_counts_as_quick_as_the_hub_was(
     bus.arrived.append(make_reply(bus.jobs()[-1], [6], have=sequence.tokens, service_us=1000))
     star.receive()
     sequence.accept([6, 7], sequence.proposal)
-    sequence.proposal = []
+    sequence.proposal = Guess([])
     star.request([sequence])
     assert star.due_until(sequence) is not None
 
@@ -475,13 +610,13 @@ def test_three_late_steps_open_the_breaker_and_only_probes_go_out(
     for token in (6, 7, 8):
         star.request([sequence])
         star.step_over([sequence])
-        sequence.accept([token], [])
+        sequence.accept([token], Guess([]))
     assert star.breakers_open == 1
     sent = len(bus.jobs())
     for token in (9, 10, 11):
         star.request([sequence])
         assert star.due_until(sequence) is None
-        sequence.accept([token], [])
+        sequence.accept([token], Guess([]))
     assert len(bus.jobs()) == sent + 1
     clock.now += 1.0
     star.receive()

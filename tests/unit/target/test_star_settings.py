@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.target.guess import Guess
 from services.target.sequence import Sequence
 from services.target.star import Star
 from tests.unit.target.recording import (
@@ -30,7 +31,7 @@ class Talk:
         first = self.bus.jobs()[-1]
         self.bus.arrived.append(make_reply(first, [], have=self.sequence.tokens))
         self.star.receive()
-        self.sequence.accept([5], [])
+        self.sequence.accept([5], Guess([]))
 
     def ask(self) -> int:
         """Jobs that leave when proposals are asked for."""
@@ -42,7 +43,7 @@ class Talk:
         """Ask, get no reply, and go on without."""
         self.ask()
         self.star.step_over([self.sequence])
-        self.sequence.accept([6], [])
+        self.sequence.accept([6], Guess([]))
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])
@@ -52,15 +53,39 @@ def test_draft_depth(depth: int) -> None:
     assert talk.bus.jobs()[-1].depth == depth
 
 
+@pytest.mark.parametrize(("nodes", "asked"), [(0, 4), (4, 4), (5, 5), (15, 15)])
+def test_draft_nodes(nodes: int, asked: int) -> None:
+    """Chains are asked for by a number of nodes that is no more than the depth."""
+    talk = Talk(draft_nodes=nodes, draft_depth=4)
+    talk.ask()
+    assert talk.bus.jobs()[-1].max_nodes == asked
+    tree = make_reply(talk.bus.jobs()[-1], [6, 7], have=talk.sequence.tokens, parents=[-1, -1])
+    talk.bus.arrived.append(tree)
+    talk.star.receive()
+    assert bool(talk.sequence.proposal) == (nodes > 4)
+
+
 def test_depth_zero_bothers_no_hub() -> None:
     """Not even with the prompt: it would take a slot and be computed for nothing."""
     bus = RecordingBus()
     star, sequence = make_star(bus, Clock(), draft_depth=0), make_sequence()
     welcome(star, bus)
     star.admit(sequence)
-    sequence.accept([5], [])
+    sequence.accept([5], Guess([]))
     star.request([sequence])
     assert bus.jobs() == []
+
+
+@pytest.mark.parametrize(("control", "depth"), [("auto", 1), ("fixed", 4)])
+def test_depth_control(control: str, depth: int) -> None:
+    """Steps whose tokens are dear, and guesses that are wrong from the second on."""
+    talk = Talk(depth_control=control, draft_depth=4)
+    for _ in range(50):
+        talk.star.verified(talk.sequence, Guess([6, 7, 8, 9]), [0])
+        for tokens in (1, 5):
+            talk.star.control.step_time.note(tokens, 0.01 + 0.002 * tokens)
+    talk.ask()
+    assert talk.bus.jobs()[-1].depth == depth
 
 
 @pytest.mark.parametrize("budget", [0.5, 4.0])
@@ -85,7 +110,7 @@ def test_probe_interval_s(interval: float) -> None:
     talk = Talk(breaker_misses=1, probe_interval_s=interval)
     talk.late_step()
     assert talk.ask() == 1  # a probe
-    talk.sequence.accept([7], [])
+    talk.sequence.accept([7], Guess([]))
     talk.clock.now += interval - 0.01
     assert talk.ask() == 0
     talk.clock.now += 0.02

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from starsd.engine.interface import Logits, Row
+from starsd.engine.interface import Logits, Row, SlotState
 from starsd.errors import EngineError
 from starsd.protocol.frames import FinishReason, Origin, Submit
 from starsd.protocol.sampling import SamplingParams
@@ -91,6 +91,15 @@ def test_text_does_not_depend_on_the_chunk(runner: Spy) -> None:
     whole = serve(runner, request("a", prompt=40), prefill_chunk=128)
     parts = serve(make_runner(), request("a", prompt=40), prefill_chunk=3)
     assert whole[0].tokens == parts[0].tokens
+
+
+def test_prompt_comes_whole_where_chunks_are_dear(runner: Spy) -> None:
+    """However long; decoding rows still go first, and other prompts wait for the next step."""
+    runner.state = SlotState.STEPS
+    requests = [request("a", prompt=70, max_tokens=2), request("b", prompt=60, max_tokens=2)]
+    serve(runner, *requests, prefill_chunk=8, step_tokens=32)
+    packed = [[(row.slot, row.start, len(row.tokens)) for row in rows] for rows in runner.batches]
+    assert packed == [[(0, 0, 70)], [(0, 70, 1), (1, 0, 60)], [(1, 60, 1)]]
 
 
 def test_long_prompt_delays_others_by_one_chunk_at_most(

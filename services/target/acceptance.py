@@ -1,0 +1,80 @@
+"""How often a hub's guesses come true: by position, by shape of proposal, target and sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.target.guess import Guess
+
+DECAY = 0.98
+"""Weight of a round against the one after it."""
+PRIOR_ROUNDS = 16.0
+"""What is believed before counts as much as so many rounds."""
+FIRST_BELIEF = 0.7
+"""Of a position nothing is known about; the hope is tested at once."""
+CHAIN = 0
+"""The shape without branches; others are trees of so many nodes."""
+
+
+class Acceptance:
+    """Decayed counts of one shape: how often a position was reached, and how often it was right."""
+
+    def __init__(self, depth: int) -> None:
+        self._tried = [0.0] * depth
+        self._right = [0.0] * depth
+
+    def note(self, levels: int, accepted: int) -> None:
+        """A proposal of so many levels was verified, the first ``accepted`` of them right."""
+        self._tried = [DECAY * count for count in self._tried]
+        self._right = [DECAY * count for count in self._right]
+        for position in range(min(accepted + 1, levels, len(self._tried))):
+            self._tried[position] += 1.0
+            self._right[position] += position < accepted
+
+    def rates(self, believed: Sequence[float] | None = None) -> list[float]:
+        """``[depth]``: chance of each position to be right where those before it are.
+
+        Counts are shrunk towards what is ``believed`` of the position, or, where there is no such
+        belief, towards the position before: what is not asked for any more is hoped for again.
+        """
+        rates: list[float] = []
+        hope = FIRST_BELIEF
+        for position, (tried, right) in enumerate(zip(self._tried, self._right, strict=True)):
+            hope = believed[position] if believed is not None else hope
+            hope = (right + PRIOR_ROUNDS * hope) / (tried + PRIOR_ROUNDS)
+            rates.append(hope)
+        return rates
+
+
+class Record:
+    """Acceptance of every shape that a proposal may have.
+
+    Nodes of a tree come best first, so a round with a larger tree also tells what a smaller one
+    would have given, and what its best path would have given as a chain.
+    """
+
+    def __init__(self, depth: int, shapes: Sequence[int]) -> None:
+        """``shapes`` include ``CHAIN``."""
+        self._by_shape = {nodes: Acceptance(depth) for nodes in shapes}
+
+    def note(self, guess: Guess, path: Sequence[int]) -> None:
+        """A proposal was verified, and the nodes in ``path`` were right."""
+        levels = len(guess.levels)
+        for nodes, acceptance in self._by_shape.items():
+            if nodes == CHAIN:
+                acceptance.note(levels, guess.spine(path))
+            elif nodes <= guess.allowed:
+                acceptance.note(levels, sum(node < nodes for node in path))
+
+    def rates(self, nodes: int, believed: Sequence[float] | None = None) -> list[float]:
+        """Of one shape; ``believed`` are the target's rates where this is a sequence's record."""
+        return self._by_shape[nodes].rates(believed)
+
+
+def surviving(rates: Sequence[float]) -> list[float]:
+    """``[depth]``: chance of each position to be accepted, with all before it."""
+    chances, chance = [], 1.0
+    for rate in rates:
+        chance *= rate
+        chances.append(chance)
+    return chances

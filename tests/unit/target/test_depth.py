@@ -1,0 +1,195 @@
+"""Depth and patience, in worlds whose costs and acceptance are known exactly."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from services.target.depth import MOST_PROBE, DepthControl, FixedDepth, Plan, StepTime, Trip
+from services.target.guess import Guess
+from services.target.sequence import Sequence
+from tests.unit.target.recording import make_sequence
+
+DEPTH = 6
+ROUNDS = 800
+"""In a quarter of which a control may learn."""
+
+
+class World:
+    """A batch of sequences: a step costs ``base_s`` and ``token_s`` a token, a trip to the hub
+    ``way_s`` and ``level_s`` a level, and a guess is right with ``rate``. A late proposal comes
+    when ``steps`` plain ones are over."""
+
+    def __init__(
+        self,
+        rate: float,
+        *,
+        way_s: float = 0.002,
+        level_s: float = 0.001,
+        base_s: float = 0.02,
+        token_s: float = 0.0,
+        size: int = 1,
+    ) -> None:
+        self.rate = rate
+        self.way_s, self.level_s = way_s, level_s
+        self.base_s, self.token_s = base_s, token_s
+        self.sequences = [make_sequence(seq=str(number)) for number in range(size)]
+        self._random = random.Random(5)
+
+    def trip_s(self, depth: int) -> float:
+        return self.way_s + self.level_s * depth
+
+    def step_s(self, tokens: int) -> float:
+        return self.base_s + self.token_s * tokens
+
+    @property
+    def plain(self) -> float:
+        """Tokens a second without drafting."""
+        size = len(self.sequences)
+        return size / self.step_s(size)
+
+    def speed(self, control: DepthControl, rounds: int = ROUNDS) -> float:
+        """Tokens a second under this control, once it has learned."""
+        tokens = seconds = 0.0
+        for number in range(rounds):
+            if number == rounds // 4:
+                tokens = seconds = 0.0
+            gained, took = self._round(control)
+            tokens, seconds = tokens + gained, seconds + took
+        return tokens / seconds
+
+    def _round(self, control: DepthControl) -> tuple[int, float]:
+        asking = dict.fromkeys(self.sequences, DEPTH)
+        size = len(asking)
+        plan = control.plan(asking, 0, self.trip_s, budget_s=self.base_s * 4)
+        depths = {one: control.levels(one, plan, DEPTH) for one in asking}
+        if not any(depths.values()):
+            control.step_time.note(size, self.step_s(size))
+            return size, self.step_s(size)
+        deepest = max(depths.values())
+        late = 0 if plan.wait else 1 + int(self.trip_s(deepest) / self.step_s(size))
+        seconds = late * self.step_s(size) if late else self.trip_s(deepest)
+        verify_s = self.step_s(size + sum(depths.values()))
+        control.step_time.note(size + sum(depths.values()), verify_s)
+        gained = sum(self._verify(control, one, depth, late) for one, depth in depths.items())
+        return gained + size * (1 + late), seconds + verify_s
+
+    def _verify(self, control: DepthControl, one: Sequence, depth: int, late: int) -> int:
+        """Tokens accepted of a proposal whose first ``late`` had come by plain decoding."""
+        right = [self._random.random() < self.rate for _ in range(depth)]
+        accepted = len([*itertools.takewhile(bool, right)])
+        if depth:
+            control.note(one, Guess([0] * depth), [*range(accepted)])
+        return max(0, accepted - late)
+
+    def best_fixed(self) -> float:
+        return max(self.speed(At(depth)) for depth in range(1, DEPTH + 1))
+
+
+class At(FixedDepth):
+    """One depth, waited for."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__(DEPTH, 0)
+        self._at = depth
+
+    def plan(
+        self, asking: Mapping[Sequence, int], others: int, trip: Trip, budget_s: float
+    ) -> Plan:
+        return Plan(self._at, wait=True)
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.6, 0.9])
+@pytest.mark.parametrize("level_s", [0.0005, 0.004])
+@pytest.mark.parametrize(("size", "token_s"), [(1, 0.0), (8, 0.0), (8, 0.001)])
+def test_within_five_percent_of_the_best_fixed_depth(
+    rate: float, level_s: float, size: int, token_s: float
+) -> None:
+    world = World(rate, level_s=level_s, size=size, token_s=token_s)
+    assert world.speed(DepthControl(DEPTH, 0)) >= 0.95 * max(world.best_fixed(), world.plain)
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [{"rate": 0.05}, {"rate": 0.3, "way_s": 0.05}, {"rate": 0.3, "token_s": 0.02, "size": 4}],
+    ids=["never right", "far away", "no room in a step"],
+)
+def test_nothing_is_lost_where_drafting_cannot_pay(costs: dict[str, float]) -> None:
+    world = World(**costs)  # type: ignore[arg-type]
+    assert world.speed(DepthControl(DEPTH, 0)) >= 0.98 * world.plain
+
+
+@pytest.mark.parametrize("size", [1, 4, 16, 64])
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_e27_never_slower_than_no_speculation_whatever_the_load(rate: float, size: int) -> None:
+    """A step of 20 ms and half a millisecond a token: 64 rows as plain ones take 52 ms."""
+    world = World(rate, token_s=0.0005, size=size)
+    assert world.speed(DepthControl(DEPTH, 0), rounds=300) >= 0.98 * world.plain
+
+
+def test_depth_falls_with_the_rate_and_rises_again() -> None:
+    world = World(0.95, level_s=0.003, token_s=0.001)
+    control = DepthControl(DEPTH, 0)
+    asking = dict.fromkeys(world.sequences, DEPTH)
+    depths = []
+    for rate in (0.95, 0.3, 0.95):
+        world.rate = rate
+        world.speed(control)
+        depths.append(control.plan(asking, 0, world.trip_s, 1.0).depth)
+    assert depths[0] == depths[2] > depths[1]
+
+
+def test_no_wait_is_longer_than_the_budget() -> None:
+    control, asking = DepthControl(DEPTH, 0), {make_sequence(): DEPTH}
+    control.step_time.note(1, 0.02)
+    assert control.plan(asking, 0, lambda _: 0.01, 0.02).wait
+    late = control.plan(asking, 0, lambda _: 0.01, 0.005)
+    assert late.depth
+    assert not late.wait
+
+
+def test_what_does_not_pay_is_tried_again_without_waiting() -> None:
+    world = World(0.0, token_s=0.01)
+    control = DepthControl(DEPTH, 0)
+    world.speed(control)
+    asking = dict.fromkeys(world.sequences, DEPTH)
+    plans = [control.plan(asking, 0, world.trip_s, 1.0) for _ in range(3 * MOST_PROBE)]
+    tried = [plan for plan in plans if plan.depth]
+    assert 2 <= len(tried) <= 3
+    assert not any(plan.wait for plan in tried)
+
+
+def test_trees_where_a_row_more_costs_nothing_chains_where_it_does() -> None:
+    shapes = []
+    for token_s in (0.0, 0.01):
+        control = DepthControl(4, 15)
+        tree = Guess([1, 2, 3, 4], [-1, -1, 0, 1], allowed=15)
+        sequence = make_sequence()
+        for _ in range(100):
+            for path in ([0, 2], [1, 3], [0], []):
+                control.note(sequence, tree, path)
+            for tokens in (1, 5, 16):
+                control.step_time.note(tokens, 0.02 + token_s * tokens)
+        shapes.append(control.plan({sequence: 4}, 0, lambda _: 0.002, 1.0).nodes)
+    assert shapes == [15, 0]
+
+
+def test_step_time_is_a_line() -> None:
+    step = StepTime()
+    assert not step.known
+    step.note(1, 0.02)
+    assert step(100) == pytest.approx(0.02)
+    for _ in range(50):
+        for tokens in (1, 16, 64):
+            step.note(tokens, 0.01 + 0.001 * tokens)
+    assert step(32) == pytest.approx(0.042, rel=0.01)
+    assert step.slope == pytest.approx(0.001, rel=0.01)
+
+
+def test_fixed_depth_waits_while_the_trip_fits() -> None:
+    control, asking = FixedDepth(4, 15), {make_sequence(): 4}
+    assert control.plan(asking, 0, lambda _: 0.01, 0.02) == Plan(4, 15, wait=True)
+    assert control.plan(asking, 0, lambda _: 0.03, 0.02) == Plan(4, 15, wait=False)
