@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import count
 
-from services.draft.sessions import HubSequence, Session, Sessions
+from services.draft.pace import Pace
+from services.draft.sessions import HubSequence, Session, Sessions, Spent
 from services.draft.stats import HubStats
 from starsd.bus.interface import HubBus, Job
-from starsd.drafters.interface import Drafter
+from starsd.drafters.ahead import Foreseen
+from starsd.drafters.interface import Drafter, DraftSequence
+from starsd.engine.interface import Features
 from starsd.errors import ProtocolError
+from starsd.protocol.features import unpack_features
 from starsd.protocol.messages import (
     Close,
     Have,
@@ -46,6 +51,8 @@ class Desk:
         self._settings = settings
         self._stats = stats
         self._clock = clock
+        self._pace = Pace(settings.max_depth)
+        self._arrivals = count()
 
     def take(self, job: Job) -> None:
         """Handle one message."""
@@ -75,13 +82,21 @@ class Desk:
         session = self._sessions.get(close.session)
         if session is None:
             return
-        closing = [session.sequences.get(close.seq)] if close.seq else session.sequences.values()
-        for sequence in list(closing):
-            if sequence is not None:
-                self._supersede(sequence)
-                self._sessions.release(session, sequence)
         if close.seq is None:
-            self._sessions.drop(session)
+            self._end(session)
+        elif (sequence := session.sequences.get(close.seq)) is not None:
+            self._supersede(sequence)
+            self._sessions.release(session, sequence)
+
+    def forget(self, reply_keys: set[str]) -> None:
+        """Reply streams are gone, and their sessions with them: nobody waits for their jobs."""
+        for session in self._sessions.answered_at(reply_keys):
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        for sequence in session.sequences.values():
+            self._supersede(sequence)
+        self._sessions.drop(session)
 
     # -- jobs ------------------------------------------------------------------------------------
 
@@ -101,18 +116,17 @@ class Desk:
         elif order == sequence.order and (sequence.job or sequence.reply):
             self._duplicate(job, asked, sequence)
         else:
-            self._extend(job, asked, sequence)
+            self._extend(job, asked, session, sequence)
 
     def _newcomer(self, job: Job, asked: Propose, session: Session) -> None:
         if asked.base:
             self._answer(job, asked, Status.NEED_PREFIX, NOTHING)
             return
-        vocab_size = self._drafter.vocab_size
-        sequence = self._sessions.open(session, asked.seq, asked.sampling, vocab_size)
+        sequence = self._sessions.open(session, asked.seq, asked.sampling)
         if sequence is None:
             self._answer(job, asked, Status.REFUSED, NOTHING)
         else:
-            self._extend(job, asked, sequence)
+            self._extend(job, asked, session, sequence)
 
     def _duplicate(self, job: Job, asked: Propose, sequence: HubSequence) -> None:
         """Idempotent: a finished round is answered again, one in progress will be."""
@@ -121,41 +135,82 @@ class Desk:
             self._bus.reply(asked.reply_key, sequence.reply)
         self._bus.done(job)
 
-    def _extend(self, job: Job, asked: Propose, sequence: HubSequence) -> None:
-        """Take the job's prefix and start drafting on it, unless the job came too late."""
+    def _extend(self, job: Job, asked: Propose, session: Session, sequence: HubSequence) -> None:
+        """Take the job's prefix and start drafting on it, unless the job came too late. Without
+        memory for it the sequence is given up: its target comes back with all of it."""
+        self._register(job, asked, sequence)
         self._supersede(sequence)
-        sequence.order = (asked.epoch, asked.round)
-        sequence.used_at = sequence.taken_at = self._clock()
-        draft = sequence.draft
-        tokens = self._tokens(asked)
-        room = self._drafter.max_length - asked.base - len(tokens)
-        if prefix_digest(draft.tokens[: asked.base]) != asked.digest:
-            self._answer(job, asked, Status.NEED_PREFIX, sequence.have)
-        elif (not tokens and not asked.base) or max(tokens, default=0) >= self._drafter.vocab_size:
-            self._answer(job, asked, Status.BAD, sequence.have)
-        elif room < 0:
-            self._answer(job, asked, Status.REFUSED, sequence.have)
-        else:
-            draft.sampling = asked.sampling
-            self._start(job, asked, sequence, tokens, room)
-
-    def _start(
-        self, job: Job, asked: Propose, sequence: HubSequence, tokens: list[int], room: int
-    ) -> None:
-        expired = job.age_s * 1000 > asked.ttl_ms
-        depth = min(asked.depth, asked.max_nodes, self._settings.max_depth, room)
-        sequence.draft.extend(asked.base, tokens, 0 if expired else depth)
-        sequence.job, sequence.asked = job, asked
-        self._stats.queue_seconds.observe(job.age_s)
-        if sequence.draft.complete:  # the prefix is held; its state follows in later steps
-            self.finish(sequence, Status.EXPIRED if expired and asked.depth else Status.OK)
-
-    def _tokens(self, asked: Propose) -> list[int]:
-        """The job's tokens; none of them if they do not even unpack."""
         try:
-            return unpack_tokens(asked.tokens)
+            tokens, features = unpack_tokens(asked.tokens), self._features(asked)
         except ProtocolError:
-            return []
+            self._answer(job, asked, Status.BAD, sequence.have)
+            return
+        room = self._drafter.max_length - asked.base - len(tokens)
+        depth = min(asked.depth, asked.max_nodes, self._settings.max_depth, room)
+        nodes = min(asked.max_nodes, room) if asked.max_nodes > asked.depth else depth
+        if (status := self._fault(asked, tokens, sequence.draft)) is not None:
+            self._answer(job, asked, status, sequence.have)
+        elif not self._sessions.grow(sequence, asked.base + len(tokens) + nodes):
+            self._answer(job, asked, Status.REFUSED, NOTHING)
+            self._sessions.release(session, sequence)
+        else:
+            self._take_on(asked, sequence, tokens, depth, nodes, features)
+            sequence.job, sequence.asked = job, asked
+            if sequence.draft.complete:  # the prefix is held; its state follows in later steps
+                self.finish(sequence)
+            else:
+                self._expire(sequence)
+
+    def _fault(self, asked: Propose, tokens: list[int], draft: DraftSequence) -> Status | None:
+        """What keeps the job's prefix from being taken."""
+        if prefix_digest(draft.tokens[: asked.base]) != asked.digest:
+            return Status.NEED_PREFIX
+        if (not tokens and not asked.base) or max(tokens, default=0) >= self._drafter.vocab_size:
+            return Status.BAD
+        return Status.REFUSED if asked.base + len(tokens) > self._drafter.max_length else None
+
+    def _take_on(
+        self,
+        asked: Propose,
+        sequence: HubSequence,
+        tokens: list[int],
+        depth: int,
+        nodes: int,
+        features: Features | None,
+    ) -> None:
+        """A proposal begins, with what was foreseen of it, if that is worth it."""
+        draft, ahead = sequence.draft, sequence.draft.ahead
+        same = asked.sampling == draft.sampling
+        foreseen = draft.foresee(asked.base, tokens, depth, nodes) if depth and same else None
+        draft.sampling = asked.sampling
+        draft.extend(asked.base, tokens, depth, nodes, features)
+        if foreseen is not None and (foreseen.exact or self._worth_it(foreseen)):
+            draft.adopt(foreseen)
+            self._stats.foreseen("hit" if draft.complete else "part")
+        elif ahead is not None and depth:
+            self._stats.foreseen("spared" if foreseen else "miss")
+        self._stats.ran_ahead(ahead, len(draft.drafted))
+
+    def _worth_it(self, foreseen: Foreseen) -> bool:
+        return self._settings.run_ahead == "on" or self._pace.worth_it(foreseen.expected)
+
+    def _register(self, job: Job, asked: Propose, sequence: HubSequence) -> None:
+        now = self._clock()
+        if sequence.reply is not None and sequence.reply.tokens and asked.depth:
+            self._pace.asked(now - sequence.taken_at)
+        sequence.order, sequence.arrival = (asked.epoch, asked.round), next(self._arrivals)
+        sequence.used_at = sequence.taken_at = now
+        sequence.started_at, sequence.steps = None, 0
+        sequence.deadline = now + asked.ttl_ms / 1000 - job.age_s
+
+    def _features(self, asked: Propose) -> Features | None:
+        """The job's, if the drafter reads any. Raises ProtocolError."""
+        if self._offer.needs is None:
+            return None
+        rows = unpack_features(asked.features or b"", self._offer.needs.width)
+        if len(rows) > max(0, asked.base + len(asked.tokens) // 4 - 1):
+            raise ProtocolError(f"features of {len(rows)} positions, more than there are")
+        return rows
 
     def _supersede(self, sequence: HubSequence) -> None:
         """A newer message arrived: the job at hand needs no reply any more."""
@@ -164,6 +219,28 @@ class Desk:
             self._bus.done(sequence.job)
         sequence.job = sequence.asked = sequence.reply = None
 
+    # -- steps -----------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """Jobs that waited too long cost no drafting."""
+        for _, sequence in self._sessions.sequences():
+            if sequence.job is not None:
+                self._expire(sequence)
+
+    def _expire(self, sequence: HubSequence) -> None:
+        """Unless its draft has begun; its prefix is kept in any case."""
+        draft = sequence.draft
+        if self._clock() > sequence.deadline and not draft.drafted and draft.tree is None:
+            draft.depth = 0
+            self.finish(sequence, Status.EXPIRED)
+
+    def start(self, batch: Collection[HubSequence], now: float) -> None:
+        """A step for them begins."""
+        for sequence in batch:
+            sequence.steps += 1
+            if sequence.started_at is None:
+                sequence.started_at = now
+
     # -- replies ---------------------------------------------------------------------------------
 
     def finish(self, sequence: HubSequence, status: Status = Status.OK) -> None:
@@ -171,9 +248,11 @@ class Desk:
         job, asked = sequence.job, sequence.asked
         assert job is not None
         assert asked is not None
-        took_s = self._clock() - sequence.taken_at
-        self._stats.service_seconds.observe(took_s)
-        reply = self._reply(job, asked, status, sequence.have, sequence.draft.drafted, took_s)
+        spent = sequence.spent(self._clock())
+        self._stats.queue_seconds.observe(spent.queue_s)
+        self._stats.service_seconds.observe(spent.service_s)
+        self._pace.answered(*spent, sequence.steps, sequence.draft.expected)
+        reply = self._reply(asked, status, sequence.have, sequence.draft, spent)
         self._send(job, asked, reply)
         sequence.job = sequence.asked = None
         sequence.reply = reply if status is Status.OK else None
@@ -188,7 +267,7 @@ class Desk:
 
     def _answer(self, job: Job, asked: Propose, status: Status, have: Have) -> None:
         """Reply without drafting."""
-        self._send(job, asked, self._reply(job, asked, status, have, [], 0.0))
+        self._send(job, asked, self._reply(asked, status, have, None, Spent(job.age_s, 0.0)))
 
     def _send(self, job: Job, asked: Propose, reply: Proposal) -> None:
         """Reply before acknowledging: at least once, never lost."""
@@ -198,14 +277,15 @@ class Desk:
 
     def _reply(
         self,
-        job: Job,
         asked: Propose,
         status: Status,
         have: Have,
-        drafted: list[int],
-        took_s: float,
+        draft: DraftSequence | None,
+        spent: Spent,
     ) -> Proposal:
         refused = status is Status.REFUSED
+        fixed = self._settings.scheduler == "fifo"  # as the paper has it
+        depth = self._settings.max_depth if fixed else self._pace.depth(asked.ttl_ms / 1000)
         return Proposal(
             session=asked.session,
             seq=asked.seq,
@@ -213,13 +293,13 @@ class Desk:
             round=asked.round,
             attempt=asked.attempt,
             status=status,
-            tokens=pack_tokens(drafted),
-            parents=None,
+            tokens=pack_tokens(draft.drafted if draft else []),
+            parents=draft.parents or None if draft else None,
             have=have,
-            max_depth=0 if refused else self._settings.max_depth,
+            max_depth=0 if refused else depth,
             retry_after_ms=self._settings.retry_after_ms if refused else 0,
             hub=self._settings.id,
             hub_boot=self._settings.boot,
-            queue_us=round(job.age_s * 1e6),
-            service_us=round(took_s * 1e6),
+            queue_us=round(spent.queue_s * 1e6),
+            service_us=round(spent.service_s * 1e6),
         )

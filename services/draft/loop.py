@@ -6,18 +6,20 @@ import socket
 
 import structlog
 
+from services.draft.stats import HubStats
 from services.draft.step import HubLoop
 from starsd.bus.hub import RedisHubBus
-from starsd.drafters.lm import LmDrafter
-from starsd.engine.interface import Runner
-from starsd.engine.loading import load_drafter_runner, load_model
+from starsd.drafters.loading import load_drafter
+from starsd.engine.interface import HeadRunner, Runner
+from starsd.engine.loading import load_model
 from starsd.errors import ConfigError, StarsdError
 from starsd.log import configure_logging
 from starsd.process.channel import LoopChannel
 from starsd.protocol.frames import Failed, Started, ToLoop
 from starsd.protocol.keys import Keys
 from starsd.protocol.messages import Limits
-from starsd.protocol.pods import DrafterKind, Offer
+from starsd.protocol.pods import DrafterKind, Needs, Offer
+from starsd.sampling import compiled
 from starsd.settings import DraftSettings
 
 log = structlog.get_logger()
@@ -39,31 +41,39 @@ def build(settings: DraftSettings, channel: LoopChannel[ToLoop]) -> HubLoop:
     """Raises StarsdError when the model cannot be loaded or there is no Redis to serve on."""
     if not settings.redis_url:
         raise ConfigError("STARSD_REDIS_URL='': a hub needs Redis, like redis://host:6379")
-    runner = load_drafter_runner(settings)
-    offer = make_offer(settings, runner, load_model(settings).tokenizer().fingerprint)
+    compiled.install(settings.cache_dir)
+    tokenizer = load_model(settings).vocabulary()
+    draft = load_drafter(settings)
+    offer = make_offer(settings, draft.runner, tokenizer, draft.needs)
     bus = RedisHubBus(
         settings.redis_url, Keys(settings.namespace), settings.id, settings.boot, offer.digest
     )
     channel.send(
         Started(
-            max_length=runner.max_length,
-            capacity=runner.slots,
-            fingerprint=runner.fingerprint,
-            facts_line=f"{settings.draft} draft of {settings.model} {settings.dtype} on "
-            f"{settings.device}, {runner.slots} slots of {runner.max_length}",
+            max_length=offer.max_length,
+            capacity=draft.drafter.slots,
+            fingerprint=draft.fingerprint,
+            facts_line=f"{settings.draft} draft of {settings.model} ({draft.fingerprint}) on "
+            f"{settings.device}, {draft.drafter.slots} slots of {offer.max_length}",
             offer=offer,
         )
     )
-    return HubLoop(LmDrafter(runner, settings), offer, bus, channel, settings)
+    return HubLoop(draft.drafter, offer, bus, channel, settings, stats=HubStats(draft.parts))
 
 
-def make_offer(settings: DraftSettings, runner: Runner, tokenizer: str) -> Offer:
+def make_offer(
+    settings: DraftSettings,
+    runner: Runner | HeadRunner,
+    tokenizer: str,
+    needs: Needs | None = None,
+) -> Offer:
     return Offer(
-        kind=DrafterKind.LM,
+        kind=DrafterKind.LM if needs is None else DrafterKind.EAGLE,
         model=f"{settings.model}/{settings.draft}",
         revision=runner.revision,
         tokenizer=tokenizer,
         vocab_size=runner.vocab_size,
         max_length=runner.max_length,
         limits=Limits(max_depth=settings.max_depth, max_length=runner.max_length),
+        needs=needs,
     )

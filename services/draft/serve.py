@@ -41,4 +41,10 @@ async def _serve_http(settings: DraftSettings, front: DraftFront, stop: asyncio.
         serving(health, settings.host, settings.port),
         serving(metrics, settings.host, settings.metrics_port, what="metrics"),
     ):
-        await until(stop, front.run())
+        await until(asyncio.Event(), front.run(), _drained(front, stop))
+
+
+async def _drained(front: DraftFront, stop: asyncio.Event) -> None:
+    """Returns when it is time to end."""
+    await stop.wait()
+    await front.drain()

@@ -7,6 +7,7 @@ from typing import Any
 
 from services.draft.step import HubLoop
 from starsd.bus.interface import BadJob, Job
+from starsd.drafters.ahead import Ahead
 from starsd.drafters.interface import DraftSequence
 from starsd.process.channel import LoopChannel
 from starsd.protocol.frames import ToLoop
@@ -20,12 +21,13 @@ from starsd.protocol.messages import (
     ToHub,
     ToTarget,
 )
-from starsd.protocol.pods import DrafterKind, Offer
+from starsd.protocol.pods import DrafterKind, Needs, Offer
 from starsd.protocol.sampling import SamplingParams
 from starsd.protocol.tokens import pack_tokens, prefix_digest
 from starsd.settings import DraftSettings
 
 VOCAB = 1000
+CHUNK = 4
 
 
 class RecordingBus:
@@ -62,22 +64,44 @@ class RecordingBus:
 
 
 class CountingDrafter:
-    """Drafts the position itself, one token a step, prefixes in chunks of four."""
+    """Drafts the position itself, one token a step, prefixes in chunks."""
 
     vocab_size = VOCAB
-    max_length = 64
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, kv_blocks: int, max_length: int) -> None:
+        self.max_length = max_length
         self.slots = slots
+        self.kv_blocks = kv_blocks
+        self.released: list[int] = []
         self.batches: list[list[int]] = []
+        self.foreseen: list[list[int]] = []
 
-    def step(self, sequences: list[DraftSequence]) -> None:
+    def step(self, sequences: list[DraftSequence]) -> int:
         self.batches.append([sequence.slot for sequence in sequences])
+        return sum(map(self._advance, sequences))
+
+    def _advance(self, sequence: DraftSequence) -> int:
+        text = sequence.tokens + sequence.drafted
+        before = min(sequence.cached, len(text) - 1)
+        sequence.cached = min(sequence.cached + CHUNK, len(text))
+        if sequence.cached == len(text) and not sequence.complete:
+            sequence.drafted.append(len(text))
+        return sequence.cached - before
+
+    def run_ahead(self, sequences: list[DraftSequence]) -> int:
+        """Foresees that all comes true, and a token more."""
+        self.foreseen.append([sequence.slot for sequence in sequences])
         for sequence in sequences:
-            text = sequence.tokens + sequence.drafted
-            sequence.cached = min(sequence.cached + 4, len(text))
-            if sequence.cached == len(text) and not sequence.complete:
-                sequence.drafted.append(len(text))
+            if sequence.ahead is None:
+                sequence.ahead = Ahead(trees=False, exact=True)
+            path = sequence.ahead.path(sequence.ahead.frontier[0])
+            sequence.ahead.grow([([len(sequence.tokens) + len(path)], [1.0])])
+            sequence.ahead.spent += 1
+            sequence.cached = len(sequence.tokens)
+        return len(sequences)
+
+    def release(self, slot: int) -> None:
+        self.released.append(slot)
 
 
 class Clock:
@@ -91,21 +115,29 @@ class Clock:
 class Desktop:
     """One hub with everything a test wants to look at."""
 
-    def __init__(self, slots: int = 2, **settings: Any) -> None:
+    def __init__(
+        self,
+        slots: int = 2,
+        kv_blocks: int = 100,
+        length: int = 64,
+        needs: Needs | None = None,
+        **settings: Any,
+    ) -> None:
         self.bus = RecordingBus()
         self.clock = Clock()
-        self.drafter = CountingDrafter(slots)
+        self.drafter = CountingDrafter(slots, kv_blocks, length)
         self.front, loop = socket.socketpair()
         self.channel: LoopChannel[ToLoop] = LoopChannel(loop, ToLoop)
         given: dict[str, Any] = {"id": "hub", "boot": "h1", **settings}
         offer = Offer(
-            kind=DrafterKind.LM,
+            kind=DrafterKind.LM if needs is None else DrafterKind.EAGLE,
             model="m",
             revision="r",
             tokenizer="tok",
             vocab_size=VOCAB,
-            max_length=64,
+            max_length=length,
             limits=Limits(max_depth=8),
+            needs=needs,
         )
         self.hub = HubLoop(
             self.drafter, offer, self.bus, self.channel, DraftSettings(**given), self.clock
@@ -140,10 +172,12 @@ class Desktop:
         return [reply for reply in self.run() if isinstance(reply, Proposal)]
 
 
-def make_hello(session: str = "t:b", tokenizer: str = "tok", vocab: int = VOCAB) -> Hello:
+def make_hello(
+    session: str = "t:b", tokenizer: str = "tok", vocab: int = VOCAB, target: str = "t"
+) -> Hello:
     return Hello(
         session=session,
-        target="t",
+        target=target,
         boot="b",
         facts=Facts(tokenizer=tokenizer, vocab_size=vocab, revision="r", max_length=64),
         reply_key=f"out:{session}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.draft.front import DraftFront
+from services.draft.front import BEATS, POLL_S, DraftFront
 from starsd.errors import EngineError, StarsdError
 from starsd.process.front import with_identity
 from starsd.process.handle import FRESH_S
+from starsd.protocol.frames import Drain
 from starsd.protocol.pods import HubPod, PodState
 from starsd.settings import DraftSettings
 from tests.unit.process.fakeloop import (
@@ -122,3 +124,55 @@ async def test_the_death_of_the_loop_ends_the_run() -> None:
         assert registry.published == {}
         state = front.readiness()
         assert (state.ready, state.live) == (False, False)
+
+
+# -- draining ------------------------------------------------------------------------------------
+
+
+async def test_draining_is_published_and_lasts_until_targets_had_time_to_leave() -> None:
+    fake, registry = FakeLoop(), MemoryRegistry()
+    async with running(fake, registry) as (front, _):
+        fake.start()
+        await eventually(lambda: front.state is PodState.READY)
+        drain = asyncio.create_task(front.drain())
+        assert isinstance(await fake.next(), Drain)
+        await eventually(lambda: registry.published["hub"].state is PodState.DRAINING)
+        assert not front.readiness().ready
+        heard_s = BEATS * SETTINGS.heartbeat_s
+        for seen in (snapshot(running=1, quiet_s=heard_s), snapshot(quiet_s=0.9 * heard_s)):
+            fake.send(seen)
+            await asyncio.sleep(3 * POLL_S)
+            assert not drain.done()
+        fake.send(snapshot(quiet_s=heard_s))
+        await drain
+
+
+@pytest.mark.parametrize("drain_s", [0, 1])
+async def test_drain_s(drain_s: int) -> None:
+    """Jobs never end: so long and no longer are they served on."""
+    fake = FakeLoop()
+    front = DraftFront(DraftSettings(**GIVEN, drain_s=drain_s), fake.process, None)
+    task = asyncio.create_task(front.run())
+    fake.start()
+    await eventually(lambda: front.state is PodState.READY)
+    fake.send(snapshot(running=1))
+    started = time.monotonic()
+    await front.drain()
+    assert (time.monotonic() - started >= 1) == bool(drain_s)
+    task.cancel()
+    await asyncio.wait([task])
+    await front.stop()
+
+
+async def test_nothing_is_drained_before_the_start_and_a_dead_loop_ends_it() -> None:
+    fake = FakeLoop()
+    async with running(fake, MemoryRegistry()) as (front, task):
+        await front.drain()
+        assert front.state is PodState.STARTING
+        fake.start()
+        await eventually(lambda: front.state is PodState.READY)
+        fake.die()
+        with pytest.raises(StarsdError):
+            await task
+        await front.drain()
+        assert fake.poll() == []

@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from services.draft.sessions import SESSION_IDLE_S
 from starsd.bus.interface import BadJob
 from starsd.errors import EngineError
-from starsd.protocol.messages import Have, Refused, Status, Welcome
+from starsd.process.channel import FrameDecoder, encode_frame
+from starsd.protocol.frames import Drain, Snapshot
+from starsd.protocol.messages import Have, Proposal, Refused, Status, Welcome
+from starsd.protocol.pods import Needs
 from starsd.protocol.tokens import EMPTY_DIGEST, prefix_digest, unpack_tokens
 from tests.unit.draft.recording import VOCAB, Desktop, make_close, make_hello, make_job
 
@@ -90,12 +95,44 @@ def test_depth_is_capped_by_setting_and_by_room(make_desk: Any) -> None:
     assert len(unpack_tokens(reply.tokens)) == 1
 
 
-def test_prefix_job_is_answered_at_once_and_computed_later(desk: Desktop) -> None:
+def test_trees_take_no_more_nodes_than_asked_nor_than_there_is_room_for(make_desk: Any) -> None:
+    desk = make_desk(max_depth=3)
+    drafts = []
+    for job in (
+        make_job([1], depth=4, max_nodes=15),
+        make_job([1] * 60, round=1, depth=4, max_nodes=15),
+        make_job([1], round=2, depth=4, max_nodes=4),
+    ):
+        desk.send(job)
+        desk.hub._admit()
+        ((_, one),) = desk.hub._sessions.sequences()
+        drafts.append((one.draft.depth, one.draft.max_nodes))
+    assert drafts == [(3, 15), (3, 4), (3, 3)]
+
+
+def test_a_tree_is_sent_with_its_parents_and_a_chain_without(desk: Desktop) -> None:
+    for number, parents in enumerate([[-1, -1, 0], []]):
+        desk.send(make_job([1], round=number, depth=2, max_nodes=3))
+        desk.hub._admit()
+        ((_, one),) = desk.hub._sessions.sequences()
+        one.draft.drafted, one.draft.parents = [5, 6, 7], parents
+        desk.hub._reply([one])
+        reply = desk.bus.replies[-1][1]
+        assert isinstance(reply, Proposal)
+        assert (unpack_tokens(reply.tokens), reply.parents) == ([5, 6, 7], parents or None)
+
+
+@pytest.mark.parametrize(("run_ahead", "steps"), [("off", 5), ("auto", 3)])
+def test_prefix_job_is_answered_at_once_and_computed_later(
+    make_desk: Any, run_ahead: str, steps: int
+) -> None:
+    """Its end is left to run-ahead, if there is one."""
+    desk = make_desk(run_ahead=run_ahead)
     desk.send(make_job([1] * 20, depth=0))
     desk.hub.step()
     assert len(desk.bus.replies) == 1
     desk.run()
-    assert len(desk.drafter.batches) == 5
+    assert len(desk.drafter.batches) == steps
 
 
 def test_next_round_keeps_what_agrees(desk: Desktop) -> None:
@@ -163,7 +200,7 @@ def test_prefix_longer_than_a_slot_is_refused(desk: Desktop) -> None:
 # -- idempotence ---------------------------------------------------------------------------------
 
 
-def test_duplicate_of_a_finished_round_gets_the_same_reply(desk: Desktop) -> None:
+def test_g7_duplicate_of_a_finished_round_gets_the_same_reply(desk: Desktop) -> None:
     job = make_job([1, 2, 3])
     (first,) = desk.ask(job)
     computed = len(desk.drafter.batches)
@@ -273,6 +310,26 @@ def test_session_whose_reply_stream_is_gone_is_forgotten(desk: Desktop) -> None:
     assert reply.status is Status.NEED_HELLO
 
 
+def test_jobs_of_a_session_whose_reply_stream_is_gone_are_acknowledged(desk: Desktop) -> None:
+    """Else they would be delivered again until they are too old."""
+    (entry,) = desk.send(make_job([1], depth=4))
+    desk.hub.step()
+    desk.bus.gone = ["out:t:b"]
+    desk.hub.step()
+    assert entry in desk.bus.acknowledged
+    steps = len(desk.drafter.batches)
+    assert desk.run() == []
+    assert len(desk.drafter.batches) == steps
+
+
+def test_a_flood_of_bad_entries_is_counted_and_told_once(desk: Desktop) -> None:
+    desk.bus.arriving += [BadJob("garbage")] * 50
+    with capture_logs() as lines:
+        desk.run()
+    assert b"starsd:hub_entries_bad_total 50.0" in desk.hub._stats.exposition()
+    assert [line["event"] for line in lines] == ["bad entry"]
+
+
 def test_session_unused_for_long_is_forgotten(desk: Desktop) -> None:
     desk.ask(make_job([1]), make_close())
     desk.clock.now = SESSION_IDLE_S - 1
@@ -286,7 +343,7 @@ def test_session_unused_for_long_is_forgotten(desk: Desktop) -> None:
     assert reply.status is Status.NEED_HELLO
 
 
-def test_proposals_stay_inside_the_targets_vocabulary(desk: Desktop) -> None:
+def test_e19_proposals_stay_inside_the_targets_vocabulary(desk: Desktop) -> None:
     desk.send(make_hello("small:b", vocab=10))
     desk.ask(make_job([1], session="small:b", reply_key="out:small:b"))
     (_, sequence), *_ = desk.hub._sessions.sequences()
@@ -311,3 +368,83 @@ def test_failing_drafter_refuses_its_batch_and_the_hub_goes_on(
     assert [reply.status for reply in replies] == [Status.REFUSED, Status.REFUSED]
     replies = desk.ask(make_job([1], seq="a", epoch=1), make_job([1], seq="b", epoch=1))
     assert [reply.status for reply in replies] == [Status.OK, Status.OK]
+
+
+# -- draining ------------------------------------------------------------------------------------
+
+
+def test_a_draining_hub_takes_no_first_jobs_and_serves_what_it_has(desk: Desktop) -> None:
+    desk.ask(make_job([1], seq="a"))
+    desk.front.sendall(encode_frame(Drain()))
+    desk.hub._obey()
+    (reply,) = desk.ask(make_job([2], [1], seq="a", round=1))
+    assert reply.status is Status.OK
+    assert desk.bus.wanted_first[-1] == 0
+
+
+def test_the_front_is_told_how_long_ago_there_was_a_job(desk: Desktop) -> None:
+    seen: list[Snapshot] = []
+    decoder: FrameDecoder[Snapshot] = FrameDecoder(Snapshot)
+    for now in (10.0, 12.5):
+        desk.clock.now = now
+        if now == 10.0:
+            desk.ask(make_job([1]))
+        desk.hub.report()
+        seen += decoder.feed(desk.front.recv(1 << 20))
+    assert [one.quiet_s for one in seen] == [0.0, 2.5]
+
+
+# -- states of the target ------------------------------------------------------------------------
+
+WIDTH = 4
+
+
+@pytest.fixture
+def head_desk(make_desk: Any) -> Any:
+    """A hub whose drafter reads two layers of two numbers."""
+    return make_desk(needs=Needs(hidden_size=2, layers=(1, 3), revision="r"))
+
+
+def states(count: int, number: int = 0x3F80) -> bytes:
+    return np.full((count, WIDTH), number, np.uint16).tobytes()
+
+
+def test_a_job_brings_states_for_its_positions(head_desk: Desktop) -> None:
+    (reply,) = head_desk.ask(make_job([1, 2, 3], features=states(2)))
+    assert (reply.status, len(unpack_tokens(reply.tokens))) == (Status.OK, 4)
+    (_, sequence), *_ = head_desk.hub._sessions.sequences()
+    assert sequence.draft.feed.rows.shape == (2, WIDTH)
+
+
+def test_without_states_there_is_nothing_to_draft_from(head_desk: Desktop) -> None:
+    (reply,) = head_desk.ask(make_job([1, 2, 3]))
+    assert (reply.status, reply.tokens) == (Status.OK, b"")
+    assert reply.have.length == 3
+
+
+@pytest.mark.parametrize(
+    "features",
+    [states(2)[:-1], states(1) + b"\0\0", states(3), states(2, 0x7F80), states(2, 0xFFC0)],
+    ids=["half a number", "half a row", "more than positions", "infinite", "no number"],
+)
+def test_malformed_states_are_bad_and_change_nothing(head_desk: Desktop, features: bytes) -> None:
+    head_desk.ask(make_job([7, 8], seq="other", features=states(1)))
+    (reply,) = head_desk.ask(make_job([1, 2, 3], features=features))
+    assert (reply.status, reply.have.length) == (Status.BAD, 0)
+    (reply,) = head_desk.ask(make_job([9], [7, 8], seq="other", round=1, features=states(1)))
+    assert (reply.status, len(unpack_tokens(reply.tokens))) == (Status.OK, 4)
+    (reply,) = head_desk.ask(make_job([1, 2, 3], round=1, features=states(2)))
+    assert (reply.status, reply.have.length) == (Status.OK, 3)
+
+
+def test_a_language_model_reads_no_states(desk: Desktop) -> None:
+    (reply,) = desk.ask(make_job([1, 2, 3], features=b"whatever"))
+    assert (reply.status, len(unpack_tokens(reply.tokens))) == (Status.OK, 4)
+
+
+def test_a_target_of_other_weights_is_refused(make_desk: Any) -> None:
+    desk = make_desk(needs=Needs(hidden_size=2, layers=(1,), revision="other"))
+    desk.send(make_hello("t:c"))
+    (answer,) = desk.run()
+    assert isinstance(answer, Refused)
+    assert answer.reason.startswith("revision: hub drafts for other")

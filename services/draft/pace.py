@@ -1,0 +1,141 @@
+"""What the hub learns of its own speed: how many tokens are worth a step together, and how deep a
+proposal can be that is still in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SMALLEST = 16
+"""A step of so many tokens costs about what one of a token costs; steps are told apart by size
+from here on, each class twice as large as the one before."""
+GAIN = 1.05
+"""A class twice as large must be so many times as fast, in tokens a second, to be worth it."""
+WEIGHT = 0.1
+"""Of the newest in a decayed mean."""
+PROBE = 100
+"""Once in so many steps the limit is twice what it should be: speeds change."""
+
+LULL_STEPS = 8
+"""A lull shorter than so many steps of run-ahead is left alone; half a step is lost at its end."""
+
+
+@dataclass
+class Mean:
+    """A decayed mean; the first few count the same."""
+
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.value += max(WEIGHT, 1 / self.count) * (value - self.value)
+
+
+class StepCost:
+    """Speed of steps by their tokens.
+
+    Batching more makes a step longer for all who are in it, which pays while it makes the hub
+    faster. So the limit is the smallest class that no larger one beats by ``GAIN``, or the next
+    above all that was seen, up to ``most``.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rates: dict[int, Mean] = {}
+        self._asked = 0
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """A step took so long."""
+        if tokens > 0 and seconds > 0:
+            self._rates.setdefault(_size(tokens), Mean()).add(tokens / seconds)
+
+    def limit(self) -> int:
+        """Tokens of the next step."""
+        self._asked += 1
+        probe = 2 if self._asked % PROBE == 0 else 1
+        return min(self._most, probe * self.best)
+
+    @property
+    def best(self) -> int:
+        """Tokens of a step that is worth it."""
+        if not self._rates:
+            return self._most
+        fastest = max(mean.value for mean in self._rates.values())
+        good = min(size for size, one in self._rates.items() if one.value * GAIN >= fastest)
+        return min(self._most, good if good < max(self._rates) else 2 * good)
+
+
+class Pace:
+    """How long rounds and drafts take: what a proposal is worth now rather than later, and how
+    deep one can be."""
+
+    def __init__(self, max_depth: int) -> None:
+        self._max_depth = max_depth
+        self._round_s, self._draft_s, self._expected = Mean(), Mean(), Mean()
+        self._queue_s, self._step_s = Mean(), Mean()
+
+    def asked(self, since_s: float) -> None:
+        """A sequence asked so long after its job before: its target's round."""
+        self._round_s.add(since_s)
+
+    def answered(self, queue_s: float, service_s: float, steps: int, expected: float) -> None:
+        """With what took so many steps to draft, of which so many tokens should come true."""
+        self._queue_s.add(queue_s)
+        if steps:
+            self._step_s.add(service_s / steps)
+            self._draft_s.add(service_s)
+            self._expected.add(expected)
+
+    def worth_it(self, expected: float) -> bool:
+        """Whether a proposal that is there gives more tokens a second than one that is drafted
+        first, which knows more."""
+        round_s, draft_s = self._round_s.value, self._draft_s.value
+        return (1 + expected) * round_s >= (1 + self._expected.value) * (round_s - draft_s)
+
+    def depth(self, ttl_s: float) -> int:
+        """Steps for which a job like this has time, half of which is for the wire and the verify
+        step; one at least, to learn when times are better."""
+        if not self._step_s.value:
+            return self._max_depth
+        left_s = ttl_s / 2 - self._queue_s.value
+        return max(1, min(self._max_depth, int(left_s / self._step_s.value)))
+
+
+class Lulls:
+    """How long the hub has nothing to do at a time. Whoever asks next waits for the end of a step
+    ahead. So none is taken where lulls are short, nor shortly before one should end."""
+
+    def __init__(self) -> None:
+        self._length_s, self._step_s = Mean(), Mean()
+        self._since: float | None = None
+
+    @property
+    def _least_s(self) -> float:
+        return LULL_STEPS * self._step_s.value
+
+    def ended(self, now: float) -> None:
+        """There is work. A single long lull must not make others long."""
+        if self._since is not None and self._least_s:
+            self._length_s.add(min(now - self._since, LULL_STEPS * self._least_s))
+        self._since = None
+
+    def enough(self, now: float) -> bool:
+        """There is none: is it time for a step ahead?"""
+        if self._since is None:
+            self._since = now
+        passed_s, usual_s = now - self._since, self._length_s.value
+        if usual_s >= self._least_s and passed_s <= usual_s - self._step_s.value:
+            return True
+        return passed_s >= max(self._least_s, 2 * usual_s)
+
+    def stepped(self, seconds: float) -> None:
+        """A step ahead took so long."""
+        self._step_s.add(seconds)
+
+
+def _size(tokens: int) -> int:
+    """The largest of its class."""
+    size = SMALLEST
+    while size < tokens:
+        size *= 2
+    return size

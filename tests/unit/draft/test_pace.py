@@ -1,0 +1,154 @@
+"""What a hub learns of its speed: the batch limit, what is worth it, how deep there is time for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from services.draft.pace import PROBE, SMALLEST, Lulls, Pace, StepCost
+
+MOST = 512
+
+
+def learnt(seconds: Callable[[int], float], steps: int = 200) -> StepCost:
+    """A hub with work for as large a step as it likes."""
+    cost = StepCost(MOST)
+    for tokens in (1, 16):
+        cost.learn(tokens, seconds(tokens))
+    for _ in range(steps):
+        tokens = cost.limit()
+        cost.learn(tokens, seconds(tokens))
+    return cost
+
+
+def flat(tokens: int) -> float:
+    return 0.01
+
+
+def dear(tokens: int) -> float:
+    """Every token costs as much, wherever it is computed."""
+    return 0.001 * tokens
+
+
+def knee(tokens: int) -> float:
+    """Flat to 64 tokens."""
+    return 0.01 * max(1.0, tokens / 64)
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(flat, MOST), (dear, SMALLEST), (knee, 64)])
+def test_the_limit_is_where_a_larger_step_makes_the_hub_no_faster(
+    seconds: Callable[[int], float], limit: int
+) -> None:
+    assert learnt(seconds).best == limit
+
+
+def test_before_anything_is_known_the_setting_is_the_limit() -> None:
+    cost = StepCost(MOST)
+    cost.learn(0, 1.0)
+    cost.learn(5, 0.0)
+    assert cost.limit() == cost.best == MOST
+
+
+def test_the_setting_bounds_it() -> None:
+    cost = StepCost(40)
+    for tokens in (16, 32, 40):
+        cost.learn(tokens, flat(tokens))
+    assert cost.limit() == 40
+
+
+def test_a_larger_step_is_tried_now_and_then() -> None:
+    cost = learnt(dear)
+    assert {cost.limit() for _ in range(PROBE)} == {SMALLEST, 2 * SMALLEST}
+
+
+def test_what_changed_is_found_out() -> None:
+    cost = learnt(dear)
+    for _ in range(60 * PROBE):
+        tokens = cost.limit()
+        cost.learn(tokens, flat(tokens))
+    assert cost.best > SMALLEST
+
+
+# -- rounds --------------------------------------------------------------------------------------
+
+
+def paced(round_s: float = 0.03, steps: int = 4, step_s: float = 0.0015) -> Pace:
+    """A hub whose drafts should get two tokens right."""
+    pace = Pace(max_depth=8)
+    for _ in range(50):
+        pace.asked(round_s)
+        pace.answered(0.0, steps * step_s, steps, 2.0)
+    return pace
+
+
+def test_a_guess_is_worth_what_it_saves() -> None:
+    """A round of 24 ms rather than 30 is worth as much with 1.4 tokens as the longer one with 2."""
+    assert not paced().worth_it(1.35)
+    assert paced().worth_it(1.45)
+    assert not paced(steps=1).worth_it(1.45), "there is less to save"
+
+
+def test_before_anything_is_known_a_guess_is_worth_it() -> None:
+    assert Pace(max_depth=8).worth_it(0.1)
+
+
+def test_depth_is_what_there_is_time_for() -> None:
+    pace = paced()
+    assert [pace.depth(ttl_s) for ttl_s in (10, 0.044, 0.015, 0.0)] == [8, 8, 5, 1]
+
+
+def test_a_backlog_makes_it_less_until_it_is_gone() -> None:
+    pace = paced()
+    for _ in range(50):
+        pace.answered(0.016, 0.006, 4, 2.0)
+    assert pace.depth(0.044) == 4
+    for _ in range(50):
+        pace.answered(0.0, 0.006, 4, 2.0)
+    assert pace.depth(0.044) == 8
+
+
+# -- lulls ---------------------------------------------------------------------------------------
+
+
+def after_lulls(length_s: float, count: int = 20) -> tuple[Lulls, float]:
+    """A hub whose steps ahead take a millisecond, at the beginning of a lull."""
+    lulls, now = Lulls(), 0.0
+    for _ in range(count):
+        lulls.enough(now)
+        lulls.stepped(0.001)
+        lulls.ended(now + length_s)
+        now += length_s + 0.01
+    return lulls, now
+
+
+def test_short_lulls_are_left_alone_and_long_ones_are_not() -> None:
+    for length_s, enough in ((0.002, False), (0.02, True)):
+        lulls, now = after_lulls(length_s)
+        assert lulls.enough(now) is enough
+
+
+def test_a_lull_that_proves_long_is_used_after_all() -> None:
+    lulls, now = after_lulls(0.002)
+    assert [lulls.enough(now + more) for more in (0.0, 0.005, 0.0085)] == [False, False, True]
+
+
+def test_shortly_before_its_usual_end_it_is_left_alone_until_it_proves_longer() -> None:
+    lulls, now = after_lulls(0.02)
+    moments = (0.0, 0.0185, 0.0195, 0.039, 0.041)
+    assert [lulls.enough(now + more) for more in moments] == [True, True, False, False, True]
+
+
+def test_one_long_lull_does_not_make_short_ones_long() -> None:
+    lulls, now = after_lulls(0.002)
+    lulls.enough(now)
+    lulls.ended(now + 1000.0)
+    for _ in range(10):
+        now += 2000.0
+        lulls.enough(now)
+        lulls.ended(now + 0.002)
+    assert not lulls.enough(now + 1.0)
+
+
+def test_before_anything_is_known_a_lull_is_used() -> None:
+    assert Lulls().enough(5.0)
