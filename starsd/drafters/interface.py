@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from starsd.drafters.ahead import Ahead, Foreseen
+from starsd.drafters.feed import Feed
+from starsd.drafters.tree import Tree
+from starsd.engine.interface import Features
 from starsd.protocol.sampling import SamplingParams
+from starsd.sampling.compiled import Ranked
 
 
 @dataclass(eq=False)
 class DraftSequence:
     """One sequence at a drafter.
 
-    ``tokens`` is the prefix by the target's word; ``drafted`` continues it up to ``depth`` tokens.
+    ``tokens`` is the prefix by the target's word; ``drafted`` continues it, up to ``depth`` deep.
+    ``parents`` are indices into ``drafted``, -1 for the prefix; empty means a chain.
     ``cached`` counts leading positions of both together whose state lies in ``slot``. Ids at or
-    above ``vocab_limit`` are never proposed: the target lacks them.
+    above ``vocab_limit`` are never proposed: the target lacks them. Where ``max_nodes`` is more
+    than ``depth`` the proposal may be a tree; it grows in ``tree`` and is drafted all at once.
+    A head reads ``feed``. ``expected`` is how many of a tree it took for right. While nothing is
+    asked, ``ahead`` is what may be.
     """
 
     slot: int
@@ -22,8 +32,14 @@ class DraftSequence:
     vocab_limit: int
     tokens: list[int] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    max_nodes: int = 0
     cached: int = 0
     depth: int = 0
+    tree: Tree | None = None
+    ahead: Ahead | None = None
+    expected: float = 0.0
+    feed: Feed = field(default_factory=Feed)
 
     @property
     def complete(self) -> bool:
@@ -32,19 +48,73 @@ class DraftSequence:
     @property
     def idle(self) -> bool:
         """Nothing left to compute: proposal complete and prefix cached."""
-        return self.complete and self.cached >= len(self.tokens)
+        return self.complete and not self.unread
 
-    def extend(self, base: int, tokens: list[int], depth: int) -> None:
+    @property
+    def unread(self) -> int:
+        """Tokens of the prefix that are not cached."""
+        return max(0, len(self.tokens) - self.cached)
+
+    @property
+    def width(self) -> int:
+        """Tokens that its next row takes at most, before it is cut into chunks."""
+        if self.tree is not None:
+            return max(1, self.max_nodes)
+        held = len(self.tokens) + (0 if self.complete else len(self.drafted))
+        return max(1, held - self.cached)
+
+    def foresee(self, base: int, tokens: list[int], depth: int, nodes: int) -> Foreseen | None:
+        """What was drafted ahead of such a job, which is yet to be taken."""
+        known = len(self.tokens) - base
+        if self.ahead is None or tokens[:known] != self.tokens[base:]:
+            return None
+        return self.ahead.foresee(tokens[known:], depth, nodes)
+
+    def extend(
+        self,
+        base: int,
+        tokens: list[int],
+        depth: int,
+        max_nodes: int = 0,
+        features: Features | None = None,
+    ) -> None:
         """The prefix becomes ``self.tokens[:base] + tokens`` and a new proposal starts.
 
         State that agrees stays cached, tokens drafted earlier included; the rest is rolled back
-        by length.
+        by length. A head also takes the job's ``features``; without those of the last position
+        but one it can draft nothing.
         """
         before = self.tokens + self.drafted
         self.tokens[base:] = tokens
         self.cached = min(self.cached, _common(before, self.tokens))
-        self.drafted = []
-        self.depth = depth
+        self.drafted, self.parents, self.tree, self.ahead = [], [], None, None
+        self.depth, self.max_nodes = depth, max_nodes
+        if features is not None:
+            self.cached = self.feed.take(base, len(self.tokens), self.cached, features)
+            self.depth = depth if len(self.feed.rows) else 0
+
+    def adopt(self, foreseen: Foreseen) -> None:
+        """The proposal, or its beginning, is what was foreseen."""
+        self.drafted, self.parents = foreseen.tokens, foreseen.parents
+        if not foreseen.exact:
+            self.depth = min(self.depth, len(self.drafted))
+
+    def grow(self, found: Sequence[Ranked]) -> None:
+        """The nodes of the tree's frontier may be followed by these. A tree that has none left is
+        done: its best is the proposal."""
+        assert self.tree is not None
+        self.tree.grow(found)
+        if not self.tree.frontier:
+            self._settle(self.tree)
+
+    def _settle(self, tree: Tree) -> None:
+        """Only the prefix stays cached."""
+        self.expected = tree.expected
+        _, self.drafted, parents = tree.best()
+        self.parents = [] if parents == [*range(-1, len(parents) - 1)] else parents
+        self.depth = min(self.depth, len(self.drafted))
+        self.cached = min(self.cached, len(self.tokens))
+        self.tree = None
 
 
 class Drafter(Protocol):
@@ -54,14 +124,27 @@ class Drafter(Protocol):
     def slots(self) -> int: ...
 
     @property
+    def kv_blocks(self) -> int:
+        """As of a ``Runner``: what all slots together may hold; the caller keeps count."""
+
+    @property
     def vocab_size(self) -> int: ...
 
     @property
     def max_length(self) -> int: ...
 
-    def step(self, sequences: list[DraftSequence]) -> None:
+    def step(self, sequences: list[DraftSequence]) -> int:
         """One forward: each sequence advances by a prefill chunk or by one drafted token, as far
-        as the token budget of a step goes, those next in ``sequences`` first."""
+        as the token budget of a step goes, those next in ``sequences`` first. Returns the tokens
+        it took."""
+
+    def run_ahead(self, sequences: list[DraftSequence]) -> int:
+        """One forward past the proposals of sequences that ask for nothing: their ``ahead`` grows,
+        which has a ``frontier`` while there is more. What is unread of a prefix is read with the
+        first; rows are of ``ROW`` tokens at most. Returns the tokens it took."""
+
+    def release(self, slot: int) -> None:
+        """Its sequence is gone: give the slot's memory back."""
 
 
 def _common(first: list[int], second: list[int]) -> int:

@@ -1,40 +1,71 @@
-"""Drafting with a causal language model that shares the target's tokenizer."""
+"""Drafting with a causal language model that shares the target's tokenizer.
+
+A chain grows by a token a step. A tree grows by a level: one row holds its nodes so far, after the
+prefix, because sixteen rows cost about what one costs, so nothing of it stays in the cache.
+"""
 
 from __future__ import annotations
 
+from starsd.drafters.ahead import BRANCHES as OUTCOMES
+from starsd.drafters.ahead import ROW, Ahead
+from starsd.drafters.base import ModelDrafter
 from starsd.drafters.interface import DraftSequence
+from starsd.drafters.tree import Nodes, Tree
 from starsd.engine.interface import Logits, Row, Runner
 from starsd.errors import EngineError
+from starsd.sampling.compiled import Ranked
+from starsd.sampling.ranking import rank_all
 from starsd.sampling.sampler import propose
-from starsd.settings import DraftSettings
+
+BRANCHES = 4
+"""Candidates of a node."""
+WORTH = 0.05
+"""Confidence below which no node is worth a draft step: a level that begins lower gains less than
+what the step takes of a round."""
 
 
-class LmDrafter:
+class LmDrafter(ModelDrafter[Runner]):
     """Autoregressive drafting under the target's own noise, batched over sequences."""
 
-    def __init__(self, runner: Runner, settings: DraftSettings) -> None:
-        self._runner = runner
-        self._settings = settings
-
-    @property
-    def slots(self) -> int:
-        return self._runner.slots
-
-    @property
-    def vocab_size(self) -> int:
-        return self._runner.vocab_size
-
-    @property
-    def max_length(self) -> int:
-        return self._runner.max_length
-
-    def step(self, sequences: list[DraftSequence]) -> None:
+    def step(self, sequences: list[DraftSequence]) -> int:
         planned = self._plan(sequences)
-        logits = self._runner.forward([row for _, row in planned])
-        for (sequence, row), rows in zip(planned, logits, strict=True):
-            sequence.cached = row.start + len(row.tokens)
-            if row.want:
-                self._draft(sequence, rows[-1][: sequence.vocab_limit])
+        with self._parts.forward:
+            logits = self._runner.forward([row for _, row in planned])
+        for (sequence, row), scores in zip(planned, logits, strict=True):
+            rows = scores[:, : sequence.vocab_limit]
+            if sequence.tree is None:
+                sequence.cached = row.start + len(row.tokens)
+                sequence.tree = self._begun(sequence) if row.want else None
+            if sequence.tree is not None:
+                sequence.grow(self._found(sequence, sequence.tree, rows, BRANCHES))
+            elif row.want:
+                self._draft(sequence, rows[-1])
+        return sum(len(row.tokens) for _, row in planned)
+
+    def run_ahead(self, sequences: list[DraftSequence]) -> int:
+        planned = [self._ahead(sequence) for sequence in sequences]
+        with self._parts.forward:
+            logits = self._runner.forward([row for _, row in planned])
+        for sequence, (ahead, row), scores in zip(sequences, planned, logits, strict=True):
+            sequence.cached = len(sequence.tokens)
+            ahead.grow(self._found(sequence, ahead, scores[:, : sequence.vocab_limit], OUTCOMES))
+            ahead.spent += len(row.tokens)
+        return sum(len(row.tokens) for _, row in planned)
+
+    def _ahead(self, sequence: DraftSequence) -> tuple[Ahead, Row]:
+        """At first what was proposed, after the tokens of the prefix that are yet to be read."""
+        if sequence.ahead is not None:
+            _, tokens, parents = sequence.ahead.branch()
+            want = len(sequence.ahead.frontier)
+            return sequence.ahead, Row(sequence.slot, tokens, len(sequence.tokens), want, parents)
+        start = min(sequence.cached, len(sequence.tokens) - 1)
+        unread = sequence.tokens[start:]
+        seed = sequence.drafted[: ROW - len(unread)]
+        above = (sequence.parents or [*range(-1, len(seed) - 1)])[: len(seed)]
+        sequence.ahead = Ahead(seed, above, trees=self._branches(sequence), exact=True)
+        parents = [*range(-1, len(unread) - 1), *(len(unread) + parent for parent in above)]
+        row = Row(sequence.slot, [*unread, *seed], start, 1 + len(seed), parents)
+        return sequence.ahead, row
 
     def _plan(self, sequences: list[DraftSequence]) -> list[tuple[DraftSequence, Row]]:
         budget = self._settings.step_tokens
@@ -48,6 +79,10 @@ class LmDrafter:
 
     def _row(self, sequence: DraftSequence, chunk: int) -> Row:
         """The next uncached tokens; the last one again if its logits are wanted once more."""
+        if sequence.tree is not None:
+            _, tokens, parents = sequence.tree.branch()
+            want = len(sequence.tree.frontier)
+            return Row(sequence.slot, tokens, len(sequence.tokens), want, parents)
         text = sequence.tokens + sequence.drafted
         start = min(sequence.cached, len(text) - 1)
         tokens = text[start : start + chunk]
@@ -56,11 +91,29 @@ class LmDrafter:
 
     def _draft(self, sequence: DraftSequence, logits: Logits) -> None:
         """One more token, unless the sequence's own sampling makes that impossible."""
-        history = sequence.tokens + sequence.drafted
+        sampling, position = sequence.sampling, len(sequence.tokens) + len(sequence.drafted)
+        history = sequence.tokens + sequence.drafted if sampling.penalties is not None else ()
         candidates = self._settings.draft_candidates
         try:
-            token = propose(logits, sequence.sampling, len(history), history, candidates)
+            with self._parts.sampling:
+                token = propose(logits, sampling, position, history, candidates)
         except EngineError:
             sequence.depth = len(sequence.drafted)
         else:
             sequence.drafted.append(token)
+
+    def _begun(self, sequence: DraftSequence) -> Tree | None:
+        if not self._branches(sequence):
+            return None
+        return Tree(sequence.max_nodes, sequence.depth, WORTH, sequence.max_nodes)
+
+    def _branches(self, sequence: DraftSequence) -> bool:
+        return self._settings.trees == "on" and sequence.max_nodes > sequence.depth
+
+    def _found(
+        self, sequence: DraftSequence, nodes: Nodes, logits: Logits, count: int
+    ) -> list[Ranked]:
+        """Candidates of each node of the frontier."""
+        paths, considered = [*map(nodes.path, nodes.frontier)], self._settings.draft_candidates
+        with self._parts.sampling:
+            return rank_all(logits, sequence.sampling, sequence.tokens, paths, considered, count)

@@ -1,0 +1,185 @@
+"""``starsd train-draft``: sample, train, write. The same command again goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from starsd.engine.checkpoint import resolve_checkpoint, weights_revision
+from starsd.engine.loading import load_model
+from starsd.errors import ConfigError
+from starsd.process.spawn import keep_heap
+from starsd.sampling import compiled
+from starsd.settings import ModelSettings
+from training.batches import Batch, batches, split
+from training.chats import read_chats
+from training.curve import Curve, Point
+from training.dialogues import EngineSpeaker, Speaker, collect
+from training.frame import chat_frame
+from training.objective import Score
+from training.plan import WINDOW, Plan
+from training.result import plot, write
+from training.shards import Dialogue, Shards, copy_shards
+from training.start import begin
+from training.starters import STARTERS, TASKS
+from training.trainer import Trainer, to_device
+from training.vllm import VllmSpeaker
+
+SPEAKERS = 64
+"""Dialogues sampled at once: each step of the target serves all of them."""
+DIALOGUE_LENGTH = 1024
+JUDGE_EVERY = 200
+JUDGED_TOKENS = 30_000
+
+Tell = Callable[[str, float, str], None]
+"""Hears of progress: phase, share done, and how it goes."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run keeps its things."""
+
+    out: Path
+
+    @property
+    def dialogues(self) -> Path:
+        return self.out / "dialogues"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.out / "checkpoint.pt"
+
+    @property
+    def curve(self) -> Path:
+        return self.out / "curve.jsonl"
+
+
+def train_draft(plan: Plan, tell: Tell) -> list[float]:
+    """All phases; acceptance by position on held-out dialogues.
+
+    Raises:
+        ConfigError: a target without a usable chat template, layers that it lacks, an unreadable
+            file of chats, no dialogues where some are said to be, a head that cannot be gone on
+            from, or a folder that holds another plan's run.
+    """
+    _claim(plan)
+    place = Place(plan.out)
+    settings = ModelSettings(
+        model=plan.model,
+        device=plan.device,
+        threads=plan.threads,
+        max_sequences=SPEAKERS,
+        max_length=DIALOGUE_LENGTH,
+    )
+    folder = resolve_checkpoint(settings)
+    shards = _sampled(plan, settings, folder, place, tell)
+    return _trained(plan, folder, shards, place, tell)
+
+
+def _claim(plan: Plan) -> None:
+    """A folder belongs to one plan; a larger budget may be asked of it later."""
+    path = plan.out / "plan.json"
+    grown = {"out", "tokens", "passes", "threads", "device", "chats", "sampler"}
+    if path.exists():
+        before = Plan.model_validate_json(path.read_text())
+        if before.model_dump(exclude=grown) != plan.model_dump(exclude=grown):
+            raise ConfigError(f"{plan.out}: holds a run of another plan, {before!r}", param="out")
+    plan.out.mkdir(parents=True, exist_ok=True)
+    path.write_text(plan.model_dump_json(indent=2) + "\n")
+
+
+def _sampled(
+    plan: Plan, settings: ModelSettings, folder: Path, place: Place, tell: Tell
+) -> list[Dialogue]:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    given = copy_shards(plan.data, place.dialogues) if plan.data else 0
+    shards = Shards(place.dialogues, len(tokenizer))
+    if shards.tokens < plan.tokens:
+        chats = read_chats(plan.chats)[shards.next_number - given :] if plan.chats else []
+        speaker = _speaker(plan, settings, folder, tokenizer, shards.next_number, chats)
+
+        def heard(held: int) -> None:
+            tell("sampling", held / plan.tokens, f"{held:,} tokens")
+
+        collect(speaker, shards, plan.tokens, heard)
+    return list(shards)
+
+
+def _speaker(
+    plan: Plan,
+    settings: ModelSettings,
+    folder: Path,
+    tokenizer: Any,
+    first_number: int,
+    chats: list[list[str]],
+) -> Speaker:
+    def ids(text: str) -> list[int]:
+        found: list[int] = tokenizer.encode(text, add_special_tokens=False)
+        return found
+
+    options: dict[str, Any] = {
+        "seed": plan.seed,
+        "first_number": first_number,
+        "chats": [[ids(turn) for turn in chat] for chat in chats],
+        "starters": [ids(starter) for starter in STARTERS],
+        "tasks": [ids(f"{task}\n\n") for task in TASKS],
+    }
+    model = load_model(settings)
+    frame, eos = chat_frame(folder), frozenset(model.tokenizer().eos_ids)
+    if plan.sampler == "vllm":
+        size = {"at_once": SPEAKERS, "max_length": settings.max_length}
+        return VllmSpeaker(str(folder), frame, eos, **size, **options)
+    compiled.install(settings.cache_dir)
+    return EngineSpeaker(model.runner(), frame, eos, **options)
+
+
+def _trained(
+    plan: Plan, folder: Path, dialogues: list[Dialogue], place: Place, tell: Tell
+) -> list[float]:
+    keep_heap()
+    torch.set_num_threads(plan.threads)
+    kept, held_out = split(dialogues)
+    teacher, student = begin(plan, folder, kept)
+    trainer = Trainer(student, teacher, plan, place.checkpoint)
+    judged = [to_device(batch, plan.device) for batch in _for_judging(plan, held_out)]
+    with closing(_passes(plan, kept, trainer.updates)) as training, Curve(place.curve) as curve:
+
+        def heard(update: int, score: Score) -> None:
+            curve.update(update, score)
+            if update % JUDGE_EVERY == 0 and update:
+                curve.judged(update, trainer.acceptance(judged))
+            tell("training", update / plan.updates, str(curve.last))
+
+        trainer.train(training, plan.updates, heard)
+        acceptance = trainer.acceptance(judged)
+        curve.judged(trainer.updates, acceptance)
+    tokens = sum(len(one.tokens) for one in dialogues)
+    facts = Point(trainer.updates, tokens, acceptance)
+    write(trainer.student, plan, folder, weights_revision(folder), facts)
+    plot(place.curve, plan.out / "curve.png")
+    return acceptance
+
+
+def _passes(plan: Plan, dialogues: list[Dialogue], done: int) -> Generator[Batch, None, None]:
+    """Endless, and from where the updates ``done`` ended."""
+    seen = 0
+    for number in count():
+        for batch in batches(dialogues, window=WINDOW, tokens=plan.batch_tokens, seed=number):
+            seen += 1
+            if seen > done:
+                yield to_device(batch, plan.device)
+
+
+def _for_judging(plan: Plan, dialogues: list[Dialogue]) -> Iterator[Batch]:
+    judged = 0
+    for batch in batches(dialogues, window=WINDOW, tokens=plan.batch_tokens, seed=0):
+        if judged < JUDGED_TOKENS:
+            judged += int(batch.lengths.sum())
+            yield batch

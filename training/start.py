@@ -1,0 +1,104 @@
+"""Teacher and student before the first update: near something useful, by weights that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from starsd.engine.checkpoint import resolve_checkpoint
+from starsd.engine.drafts import choose_draft
+from starsd.engine.eagle.checkpoint import Head, read_head
+from starsd.engine.native.architecture import HeadArchitecture
+from starsd.errors import ConfigError
+from starsd.settings import ModelSettings
+from training.batches import draft_vocabulary
+from training.head import EagleHead
+from training.plan import Plan
+from training.pruned import PrunedModel
+from training.shards import Dialogue
+from training.student import Student
+from training.teacher import Teacher
+
+
+def begin(plan: Plan, folder: Path, dialogues: Sequence[Dialogue]) -> tuple[Teacher, Student]:
+    """Deterministic in the plan's seed. ``folder`` is the target's.
+
+    Raises:
+        ConfigError: layers that the target lacks, or ``start`` is no head for it that can be
+            trained here.
+    """
+    torch.manual_seed(plan.seed)
+    if plan.start:
+        return _continued(plan, folder)
+    if plan.kind == "lm":
+        teacher = Teacher(folder, plan.device)
+        return teacher, PrunedModel(teacher, plan.layers)
+    teacher = Teacher(folder, plan.device, plan.layers)
+    ids = draft_vocabulary(dialogues, plan.vocabulary, len(teacher.head))
+    head = _head(plan, teacher, teacher.head_architecture(len(ids)), ids)
+    start_from_target(head, teacher)
+    return teacher, head
+
+
+def _head(plan: Plan, teacher: Teacher, of: HeadArchitecture, ids: Tensor) -> EagleHead:
+    head = EagleHead(of, teacher.taps, teacher.embedding.float(), ids, plan.steps)
+    return head.to(plan.device)
+
+
+@torch.no_grad()
+def start_from_target(head: EagleHead, teacher: Teacher) -> None:
+    """The target's last layer, its head's rows, and the last feature passed on as it is."""
+    hidden, layer, mine = head.of.hidden_size, teacher.layers[-1], head.midlayer
+    for name in ("q_proj", "k_proj", "v_proj"):
+        weight: Tensor = getattr(mine.self_attn, name).weight
+        weight[:, :hidden].mul_(0.1)
+        weight[:, hidden:].copy_(getattr(layer.self_attn, name).weight)
+    mine.self_attn.o_proj.weight.copy_(layer.self_attn.o_proj.weight)
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        getattr(mine.mlp, name).weight.copy_(getattr(layer.mlp, name).weight)
+    mine.hidden_norm.weight.copy_(layer.input_layernorm.weight)
+    mine.post_attention_layernorm.weight.copy_(layer.post_attention_layernorm.weight)
+    head.fc.weight.mul_(0.1)
+    head.fc.weight[:, -hidden:] += torch.eye(hidden, device=head.fc.weight.device)
+    head.lm_head.weight.copy_(teacher.head[head.draft_ids])
+
+
+def _continued(plan: Plan, folder: Path) -> tuple[Teacher, Student]:
+    """From a head's own weights, layers and vocabulary."""
+    if plan.kind == "lm":
+        raise _unfit(plan, "a head, with --kind lm")
+    name = choose_draft(plan.start, plan.model)
+    given = read_head(resolve_checkpoint(ModelSettings(model=plan.model), name), folder)
+    teacher = Teacher(folder, plan.device, given.layers)
+    head = _head(plan, teacher, _trainable(plan, given, teacher), torch.from_numpy(given.draft_ids))
+    with torch.no_grad():
+        for part, weight in head.named_parameters():
+            weight.copy_(torch.from_numpy(given.weights.whole(part)))
+    return teacher, head
+
+
+def _trainable(plan: Plan, given: Head, teacher: Teacher) -> HeadArchitecture:
+    """What ``EagleHead`` computes. Raises ConfigError."""
+    of = given.of
+    if not isinstance(of, HeadArchitecture):
+        raise _unfit(plan, "EAGLE-1")
+    embedding = torch.from_numpy(given.weights.whole("embed_tokens.weight"))
+    theirs = teacher.embedding.cpu()
+    other_layers = f"layers {list(given.layers)}, not {list(plan.layers)}"
+    faults = {
+        other_layers: plan.layers not in ((), given.layers),
+        "biases": of.qkv_bias or of.out_bias or of.mlp_bias or of.fc_bias,
+        "normalised queries": of.qk_norms,
+        "a normalised residual": of.norm_before_residual,
+        "an embedding of its own": not torch.equal(embedding.to(theirs.dtype), theirs),
+    }
+    if found := [fault for fault, there in faults.items() if there]:
+        raise _unfit(plan, ", ".join(found))
+    return of
+
+
+def _unfit(plan: Plan, reason: str) -> ConfigError:
+    return ConfigError(f"--start {plan.start}: cannot go on from {reason}", param="--start")
