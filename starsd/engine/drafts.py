@@ -3,8 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from starsd.errors import ConfigError
+
+AUTO, SELF = "auto", "self"
+SHIPPED = {
+    "smollm2-135m-instruct": Path(__file__).parents[1] / "weights" / "smollm2-135m-instruct-eagle3"
+}
+"""Drafts that come with us, by the target's name."""
+
+
+def choose_draft(setting: str, model: str) -> str:
+    """What ``auto`` stands for: the draft shipped for the model.
+
+    Raises ConfigError: there is none. The model's own weights would do, slower than no draft.
+    """
+    if setting != AUTO:
+        return setting
+    if lacks_draft(setting, model):
+        raise _bad(
+            setting, f"none is shipped for {model!r}; train one (starsd train-draft), or use no hub"
+        )
+    return str(SHIPPED[model])
+
+
+def lacks_draft(setting: str, model: str) -> bool:
+    """Whether it asks for the shipped draft of a model that has none."""
+    return setting == AUTO and model not in SHIPPED
 
 
 @dataclass(frozen=True)
@@ -30,7 +56,7 @@ def parse_draft(setting: str) -> DraftSpec:
         ConfigError: empty, or N or S is no sensible number.
     """
     kind, colon, value = setting.partition(":")
-    if setting == "self":
+    if setting == SELF:
         return DraftSpec()
     if colon and kind == "layers":
         return DraftSpec(layers=int(_number(setting, value, whole=True)))
@@ -39,6 +65,12 @@ def parse_draft(setting: str) -> DraftSpec:
     if not setting or colon:
         raise _bad(setting, "want self, layers:N, noisy:S, a folder or a hub name")
     return DraftSpec(checkpoint=setting)
+
+
+def check_layers(wanted: int, there: int) -> None:
+    """Raises ConfigError for a draft of more layers than the model has."""
+    if wanted > there:
+        raise _bad(f"layers:{wanted}", f"the model has {there} layers")
 
 
 def _number(setting: str, value: str, *, whole: bool) -> float:

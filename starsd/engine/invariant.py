@@ -9,6 +9,7 @@ Thinking Machines, 2025.) ``selftest`` checks it on the machine at hand.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,36 @@ from torch.nn import functional
 
 from starsd.engine.batch import TILE
 from starsd.engine.kv_cache import BLOCK
+
+
+@dataclass(frozen=True)
+class ScoreForm:
+    """How a query's scores come about: ``cap`` bends them with a tanh (Gemma 2); ``sinks [heads]``
+    are scores of keys without a value, one for each query head (gpt-oss)."""
+
+    scale: float
+    cap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        return self.cap is None and self.sinks is None
+
+    def capped(self, scores: Tensor) -> Tensor:
+        return scores if self.cap is None else scores.div_(self.cap).tanh_().mul_(self.cap)
+
+    def before(self, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Highest score and sum of weights before any key: ``[slots, kv_heads, q, 1]`` each, the
+        caller's to change."""
+        shape = (*query.shape[:3], 1)
+        if self.sinks is None:
+            lowest = torch.finfo(query.dtype).min  # finite: a first block may be masked whole
+            return query.new_full(shape, lowest), query.new_zeros(shape)
+        kv_heads, queries = shape[1:3]
+        share = len(self.sinks) // kv_heads
+        sinks = self.sinks.float().view(1, kv_heads, share, 1, 1)
+        wide = sinks.expand(shape[0], kv_heads, share, queries // share, 1)
+        return wide.reshape(shape).clone(), query.new_ones(shape)
 
 
 def in_tiles(product: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
@@ -44,24 +75,27 @@ def make_linears_tiled(model: nn.Module) -> None:
 
 
 def blockwise_attention(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    form: ScoreForm,
+    block_size: int = BLOCK,
 ) -> Tensor:
     """Softmax attention, one key block after the other (online softmax).
 
     ``query [slots, kv_heads, q, d]``, ``keys, values [slots, kv_heads, length, d]`` views of the
-    cache, ``mask [slots, 1, q, length]`` of 0 and -inf with key 0 visible to every query;
-    ``length`` is a multiple of ``BLOCK``. A block that is masked whole changes no bit: its maximum
-    is -inf, its weights are exactly 0 and the running sums are scaled by exactly 1.
+    cache, ``mask [slots, 1, q, length]`` of 0 and -inf. A block that is masked whole changes no
+    bit: its maximum is -inf, its weights are exactly 0 and the running sums are scaled by exactly
+    1. So what is masked before or behind the keys of a query may as well be left out.
     """
-    dtype, query = query.dtype, query.float() * scale
-    slots, heads, queries, _ = query.shape
-    highest = query.new_full((slots, heads, queries, 1), -torch.inf)
-    total = torch.zeros_like(highest)
+    dtype, query = query.dtype, query.float() * form.scale
+    highest, total = form.before(query)
     output = torch.zeros((*query.shape[:3], values.shape[-1]), device=query.device)
-    for start in range(0, keys.shape[2], BLOCK):
-        block = slice(start, start + BLOCK)
+    for start in range(0, keys.shape[2], block_size):
+        block = slice(start, start + block_size)
         scores = torch.matmul(query, keys[:, :, block].float().transpose(2, 3))
-        scores = scores.add_(mask[..., block])
+        scores = form.capped(scores).add_(mask[..., block])
         peak = torch.maximum(highest, scores.amax(-1, keepdim=True))
         weights = scores.sub_(peak).exp_()
         fade = highest.sub_(peak).exp_()

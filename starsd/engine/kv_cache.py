@@ -1,4 +1,4 @@
-"""Keys and values of every slot and layer, in memory taken once."""
+"""Keys and values of every slot and layer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from starsd.engine.slot_memory import SlotMemory
 
 BLOCK = 64
 """Slots are a whole number of key blocks long."""
@@ -23,6 +25,7 @@ class LayerCache:
 class KvCache:
     """One ``LayerCache`` per layer, shaped by the first write to it (the runner's warm-up).
 
+    On a CPU a slot takes memory as far as it was written, elsewhere all of it is taken at once.
     Positions past a sequence's length hold whatever was there, zeros at first: the mask hides
     them, as long as they are finite.
     """
@@ -31,10 +34,20 @@ class KvCache:
         self.slots = slots
         self.length = -(-max_length // BLOCK) * BLOCK
         self._layers: dict[int, LayerCache] = {}
+        self._memories: list[tuple[SlotMemory, int]] = []
+        """Each with the bytes of a position of one head."""
 
     @property
-    def nbytes(self) -> int:
-        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self._layers.values())
+    def position_bytes(self) -> int:
+        """Of all layers."""
+        size = sum(layer.keys.nbytes + layer.values.nbytes for layer in self._layers.values())
+        return size // (self.slots * self.length)
+
+    def resize(self, slots: int) -> None:
+        """Forget everything; layers are shaped anew."""
+        self.slots = slots
+        self._layers.clear()
+        self._memories.clear()
 
     def write(self, index: int, keys: Tensor, values: Tensor, rows: Tensor) -> LayerCache:
         """Store ``keys, values [n, kv_heads, head_dim]`` at ``rows`` (see ``rows``); the layer."""
@@ -62,6 +75,17 @@ class KvCache:
             layer.keys[slot, :, start:end] = layer.keys[slot].index_select(1, source)
             layer.values[slot, :, start:end] = layer.values[slot].index_select(1, source)
 
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Take over the first ``length`` positions of another slot."""
+        for layer in self._layers.values():
+            for store in (layer.keys, layer.values):
+                store[slot, :, :length] = store[source, :, :length]
+
+    def release(self, slot: int, length: int = 0) -> None:
+        """Give a slot's memory past ``length`` back, where memory is taken as it is written."""
+        for memory, position_bytes in self._memories:
+            memory.release(slot, -(-length // BLOCK) * BLOCK * position_bytes)
+
     def clear(self, slot: int) -> None:
         """Zero a slot: what a sequence that overflowed leaves behind would survive any mask."""
         for layer in self._layers.values():
@@ -70,6 +94,10 @@ class KvCache:
 
     def _zeros(self, like: Tensor) -> Tensor:
         _, heads, head_dim = like.shape
-        return torch.zeros(
-            (self.slots, heads, self.length, head_dim), dtype=like.dtype, device=like.device
-        )
+        shape = (self.slots, heads, self.length, head_dim)
+        if like.device.type != "cpu":
+            return torch.zeros(shape, dtype=like.dtype, device=like.device)
+        position_bytes = head_dim * like.element_size()
+        memory = SlotMemory(self.slots, heads, self.length * position_bytes)
+        self._memories.append((memory, position_bytes))
+        return torch.from_numpy(memory.bytes).view(like.dtype).view(shape)

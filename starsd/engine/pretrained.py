@@ -1,9 +1,9 @@
-"""Loads a checkpoint folder into a ``TorchRunner``. Imported only where the model runs."""
+"""Loads a checkpoint folder into a runner. Imported only where the model runs."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,16 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from starsd.engine import attention
-from starsd.engine.checkpoint import weights_revision
-from starsd.engine.drafts import DraftSpec
-from starsd.engine.forward import make_forward
-from starsd.engine.native.build import find_compiler, library
-from starsd.engine.native.decoder import NativeDecoder, check_family
-from starsd.engine.native.runner import NativeRunner
+from starsd.engine.checkpoint import model_fingerprint, weights_revision
+from starsd.engine.cuda import arithmetic
+from starsd.engine.drafts import DraftSpec, check_layers
+from starsd.engine.forward import make_forward, make_graphs
+from starsd.engine.native.tensors import Floats
+from starsd.engine.recurrent import RecurrentRunner, slot_state
 from starsd.engine.runner import TorchRunner
 from starsd.engine.selftest import check_invariance
-from starsd.engine.support import check_supported, context_length
-from starsd.errors import ConfigError, StarsdError, UnsupportedModelError
-from starsd.sampling.noise import NOISE_VERSION
+from starsd.engine.support import RECURRENT, check_supported, context_length, layer_windows
+from starsd.errors import ConfigError, UnsupportedModelError
 from starsd.settings import ModelSettings
 
 _NOISE_SEED = 20_260_121
@@ -33,53 +32,43 @@ log = structlog.get_logger()
 
 
 def load_runner(
-    folder: Path, settings: ModelSettings, spec: DraftSpec | None = None
-) -> TorchRunner | NativeRunner:
-    """The model in ``folder``, changed as ``spec`` says, with its KV cache allocated.
+    folder: Path, settings: ModelSettings, spec: DraftSpec
+) -> TorchRunner | RecurrentRunner:
+    """The model in ``folder``, changed as ``spec`` says, with its KV cache.
 
     Raises:
-        ConfigError: weights that do not load, a cache that does not fit, or (quantised) no C
-            compiler.
+        ConfigError: weights that do not load, or too little KV memory.
         UnsupportedModelError: an architecture that the engine refuses.
     """
-    spec = spec or DraftSpec()
-    _use_threads(settings.threads)
-    attention.register()
-    config = _config(folder, spec.layers)
-    max_length = context_length(config.get_text_config(), settings.max_length)
-    check_supported(config.get_text_config(), _model_class(config), max_length)
-    model = _load(folder, config, settings)
-    if spec.noise:
-        add_noise(model, spec.noise)
+    model, max_length = _model(folder, settings, spec)
     revision = weights_revision(folder) + spec.suffix
+    precision = str(model.dtype).removeprefix("torch.")
     facts: dict[str, Any] = {
         "slots": settings.max_sequences,
         "max_length": max_length,
         "revision": revision,
+        "fingerprint": model_fingerprint(revision, precision, arithmetic(model.device)),
     }
-    bits = _compiled_bits(model, settings)
-    make = _torch_runner if bits is None else functools.partial(_native_runner, bits)
-    runner = make(model, settings, facts)
-    log.info(
-        "model loaded",
-        revision=revision,
-        slots=runner.slots,
-        max_length=max_length,
-        kv_cache_mb=round(runner.cache_bytes / 1e6),
-        compiled=bits is not None,
-    )
-    return runner
+    if _recurrent(model.config):
+        state = slot_state(model, invariant=settings.batch_invariant)
+        return RecurrentRunner(model, state=state, **facts)
+    return _torch_runner(model, settings, facts)
+
+
+def _recurrent(config: Any) -> bool:
+    return config.get_text_config().model_type in RECURRENT
 
 
 def _torch_runner(model: Any, settings: ModelSettings, facts: dict[str, Any]) -> TorchRunner:
-    vocab_size = int(model.get_output_embeddings().weight.shape[0])
     runner = TorchRunner(
         make_forward(model, settings, facts["max_length"]),
-        vocab_size=vocab_size,
+        vocab_size=int(model.get_output_embeddings().weight.shape[0]),
         dtype=model.dtype,
         device=model.device,
+        kv_memory=settings.kv_memory,
         batch_invariant=settings.batch_invariant,
-        fingerprint=_fingerprint(facts["revision"], settings, "torch"),
+        graphs=make_graphs(settings, model.device),
+        windows=layer_windows(model.config.get_text_config()),
         **facts,
     )
     if settings.batch_invariant:
@@ -87,45 +76,36 @@ def _torch_runner(model: Any, settings: ModelSettings, facts: dict[str, Any]) ->
     return runner
 
 
-def _native_runner(
-    bits: int, model: Any, settings: ModelSettings, facts: dict[str, Any]
-) -> NativeRunner:
-    decoder = NativeDecoder(
-        library(settings.cache_dir),
-        model,
-        bits,
-        slots=facts["slots"],
-        max_length=facts["max_length"],
-        threads=settings.threads,
-    )
-    fingerprint = _fingerprint(facts["revision"], settings, decoder.arithmetic)
-    return NativeRunner(decoder, fingerprint=fingerprint, **facts)
+class StateDict:
+    """The weights of a transformers model, as the compiled decoder reads them."""
+
+    def __init__(self, model: Any) -> None:
+        self._tensors: dict[str, torch.Tensor] = model.state_dict()
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return tuple(self._tensors[name].shape) if name in self._tensors else None
+
+    def rows(self, name: str, first: int, last: int) -> Floats:
+        found: Floats = self._tensors[name][first:last].float().numpy()
+        return found
 
 
-def _fingerprint(revision: str, settings: ModelSettings, arithmetic: str) -> str:
-    """Different arithmetic rounds differently, and may so say something else."""
-    return "/".join((revision, settings.dtype, settings.quantize, arithmetic, NOISE_VERSION))
+def load_weights(folder: Path, settings: ModelSettings, spec: DraftSpec) -> StateDict:
+    """Raises what ``load_runner`` raises."""
+    return StateDict(_model(folder, settings, replace(spec, layers=None))[0])
 
 
-def _compiled_bits(model: Any, settings: ModelSettings) -> int | None:
-    """Bits of the compiled decoder's weights; None: torch computes.
-
-    Raises:
-        ConfigError: quantisation, and no C compiler.
-        UnsupportedModelError: quantisation, and a model that the compiled decoder does not know.
-    """
-    wanted = settings.compiled and settings.device == "cpu" and settings.dtype == "bfloat16"
-    if settings.quantize == "none" and not wanted:
-        return None
-    try:
-        check_family(model)
-        find_compiler()
-    except StarsdError as error:
-        if settings.quantize != "none":
-            raise
-        log.warning("torch computes, not compiled code", reason=error.message)
-        return None
-    return 16 if settings.quantize == "none" else int(settings.quantize.removeprefix("int"))
+def _model(folder: Path, settings: ModelSettings, spec: DraftSpec) -> tuple[Any, int]:
+    """And the positions per slot."""
+    use_threads(settings.threads)
+    attention.register()
+    config = _config(folder, spec.layers)
+    max_length = context_length(config.get_text_config(), settings.max_length)
+    check_supported(config.get_text_config(), _model_class(config), max_length)
+    model = _load(folder, config, settings)
+    if spec.noise:
+        add_noise(model, spec.noise)
+    return model, max_length
 
 
 @torch.no_grad()
@@ -137,7 +117,8 @@ def add_noise(model: torch.nn.Module, strength: float) -> None:
         weight.mul_(1 + strength * noise.to(weight.device, weight.dtype))
 
 
-def _use_threads(count: int) -> None:
+def use_threads(count: int) -> None:
+    """torch's, in this process."""
     torch.set_num_threads(count)
     if torch.get_num_interop_threads() != 1:
         # Settable only before torch has worked in parallel; we never use these threads anyway.
@@ -156,11 +137,7 @@ def _config(folder: Path, layers: int | None) -> Any:
 
 
 def _keep_layers(config: Any, layers: int) -> None:
-    if layers > config.num_hidden_layers:
-        raise ConfigError(
-            f"STARSD_DRAFT='layers:{layers}': the model has {config.num_hidden_layers} layers",
-            param="STARSD_DRAFT",
-        )
+    check_layers(layers, config.num_hidden_layers)
     config.num_hidden_layers = layers
     if getattr(config, "layer_types", None) is not None:
         config.layer_types = config.layer_types[:layers]
@@ -182,8 +159,8 @@ def _load(folder: Path, config: Any, settings: ModelSettings) -> Any:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
-            dtype=getattr(torch, settings.dtype),
-            attn_implementation=attention.NAME,
+            dtype=torch_dtype(settings),
+            attn_implementation=None if _recurrent(config) else attention.NAME,
             use_safetensors=True,
             output_loading_info=True,
         )
@@ -194,6 +171,15 @@ def _load(folder: Path, config: Any, settings: ModelSettings) -> Any:
         # transformers would go on with random weights in their place
         raise ConfigError(f"model in {folder} lacks weights: {', '.join(missing[:5])}")
     return _placed(model, settings.device).eval().requires_grad_(False)
+
+
+def torch_dtype(settings: ModelSettings) -> torch.dtype:
+    """Of weights and cache."""
+    if settings.dtype != "auto":
+        found: torch.dtype = getattr(torch, settings.dtype)
+        return found
+    kinds = {"cuda": torch.bfloat16, "mps": torch.float16}
+    return kinds.get(torch.device(settings.device).type, torch.float32)
 
 
 def _placed(model: Any, device: str) -> Any:

@@ -29,7 +29,7 @@ class SelfTest:
 def check_invariance(runner: Runner, seed: int = 0) -> SelfTest:
     """Run one random sequence alone, in chunks, in other slots and among neighbours; compare.
 
-    Overwrites every slot, so only at start.
+    Overwrites every slot, so only at start; their memory is given back.
     """
     rng = np.random.default_rng(seed)
     length = min(_TOKENS, runner.max_length)
@@ -40,6 +40,8 @@ def check_invariance(runner: Runner, seed: int = 0) -> SelfTest:
         compared += length
         different += int((variant != alone).any(axis=1).sum())
         largest = max(largest, float(np.abs(variant - alone).max()))
+    for slot in range(runner.slots):
+        runner.release(slot)
     return SelfTest(compared, different, largest)
 
 

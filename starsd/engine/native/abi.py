@@ -22,6 +22,8 @@ TOKEN = np.dtype(
         ("tree", np.uint32),
     ]
 )
+PARTS = ("matrices", "attention", "cache", "elementwise")
+"""What a forward spends its time on."""
 Array = np.ndarray[Any, Any]
 
 
@@ -70,6 +72,15 @@ class Model(ctypes.Structure):
         ("head", Matrix),
         ("keys", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
+        ("spent", ctypes.c_void_p),
+        ("taps", ctypes.c_int32),
+        ("tapped", ctypes.c_void_p),
+        ("features", ctypes.c_void_p),
+        ("state_norm", ctypes.c_void_p),
+        ("norm_before_residual", ctypes.c_int32),
+        ("fuse", Matrix),
+        ("states", ctypes.c_void_p),
+        ("guesses", ctypes.c_void_p),
     ]
 
 

@@ -4,209 +4,178 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-import torch
 
-from starsd.engine.batch import ancestors, depths
-from starsd.engine.decoder import is_family
-from starsd.engine.interface import Logits, Row
-from starsd.engine.native.abi import TOKEN, Array, Layer, Matrix, Memory, Model
-from starsd.engine.native.weights import GROUP, LANES, Bytes, Floats, Int4, Int8, brain_tiles
-from starsd.errors import EngineError, UnsupportedModelError
+from starsd.engine.interface import Features, Logits, Row
+from starsd.engine.native.abi import PARTS, TOKEN, Array, Layer, Matrix, Memory, Model
+from starsd.engine.native.cache import NativeCache
+from starsd.engine.native.plan import Product, layer_products, table_product
+from starsd.engine.native.rope import rope_tables
+from starsd.engine.native.store import Weights
+from starsd.engine.rows import check_taps, last_tokens
+from starsd.errors import EngineError
 
-HEAD_BITS = 8
-"""At least; of embedding and head."""
+SOURCE = Path(__file__).with_name("decoder.c")
+ROUNDING = 2
+"""Part of the fingerprint; to be raised whenever a change to the code moves a bit of a result."""
+POINTER = ctypes.c_void_p
+FORWARD = (POINTER, POINTER, ctypes.c_int, POINTER, ctypes.c_int, POINTER)
 MAX_TREE = 32
 """Tokens of a tree row: one bit each."""
 
 
 class NativeDecoder:
-    """Weights, cache and the call. ``arithmetic`` is what this machine computes with.
-
-    ``keys [layers, slots, kv_heads, length / 16, dim, 16]`` and ``values [layers, slots, kv_heads,
-    length / 16, 16, dim]`` are float16.
-    """
+    """Weights, cache and the call."""
 
     def __init__(
         self,
         library: ctypes.CDLL,
-        model: Any,
-        bits: int,
+        weights: Weights,
         *,
         slots: int,
         max_length: int,
         threads: int = 1,
     ) -> None:
-        """Takes over the weights of a transformers model, which is of no use afterwards.
-
-        Raises:
-            UnsupportedModelError: shapes or an activation that decoder.c does not know.
-        """
-        check_family(model)
-        base, layer = model.model, model.model.layers[0]
+        """Raises ConfigError: no addresses for so many slots."""
+        of = weights.of
         self._forward = library.starsd_forward
-        library.starsd_arithmetic.restype = ctypes.c_char_p
-        self.arithmetic: str = library.starsd_arithmetic().decode()
+        self._forward.argtypes = FORWARD
         self._memory = Memory()
-        self.vocab_size = len(model.lm_head.weight)
-        attention = layer.self_attn
-        dim = attention.head_dim
-        kv_heads = attention.k_proj.out_features // dim
-        blocks = -(-max_length // LANES)
-        shape = (len(base.layers), slots, kv_heads, blocks)
-        self.keys = self._memory.zeros((*shape, dim, LANES), np.float16)
-        self.values = self._memory.zeros((*shape, LANES, dim), np.float16)
-        cos, sin = self._rope(base.rotary_emb, max_length)
-        tied = model.lm_head.weight is base.embed_tokens.weight
-        head_bits = max(bits, HEAD_BITS)
-        head = self._matrix(head_bits, model.lm_head)
+        self._weights = weights
+        self.vocab_size = of.vocab_size
+        self._outputs = of.output_size
+        dim = of.head_dim
+        kv_heads = of.num_key_value_heads
+        self.cache = NativeCache(slots, of.num_hidden_layers, kv_heads, max_length, dim)
+        self.spent = self._memory.zeros((len(PARTS),), np.int64)
+        """Nanoseconds of all forwards, by ``PARTS``."""
+        cos, sin = rope_tables(of.rope_parameters, dim, max_length)
+        head = self._matrix(table_product(of, "head", weights.bits))
+        own = "embedding.tiles" in weights.arrays
+        layers = [self._layer(index) for index in range(of.num_hidden_layers)]
         self._model = Model(
-            layers=len(base.layers),
-            hidden=model.config.hidden_size,
-            heads=attention.q_proj.out_features // dim,
+            layers=of.num_hidden_layers,
+            hidden=of.hidden_size,
+            heads=of.num_attention_heads,
             kv_heads=kv_heads,
             dim=dim,
-            inner=layer.mlp.down_proj.in_features,
+            inner=of.intermediate_size,
             slots=slots,
-            length=blocks * LANES,
+            length=self.cache.length,
             threads=threads,
-            eps=base.norm.variance_epsilon,
-            scale=attention.scaling,
-            norm=self._vector(base.norm),
-            cos=cos,
-            sin=sin,
-            embedding=head if tied else self._matrix(head_bits, base.embed_tokens),
+            eps=of.rms_norm_eps,
+            scale=dim**-0.5,
+            norm=self._address("norm"),
+            cos=self._memory.keep(cos),
+            sin=self._memory.keep(sin),
+            embedding=self._matrix(table_product(of, "embedding", weights.bits)) if own else head,
             head=head,
-            keys=self.keys.ctypes.data,
-            values=self.values.ctypes.data,
-            layer=(Layer * len(base.layers))(*(self._layer(bits, one) for one in base.layers)),
+            keys=self.cache.keys.ctypes.data,
+            values=self.cache.values.ctypes.data,
+            spent=self.spent.ctypes.data,
+            layer=(Layer * len(layers))(*layers),
         )
+        self._features: Features = np.empty((0, 0), np.uint16)
+        self.tap(())
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """See ``Runner.tap``. Raises ConfigError."""
+        check_taps(layers, self._model.layers)
+        self._tapped = self._memory.zeros((len(layers),), np.int32)
+        self._tapped[:] = layers
+        self._model.taps, self._model.tapped = len(layers), self._tapped.ctypes.data
+
+    def features(self) -> Features:
+        """Of all tokens of the last forward: ``[tokens, taps * hidden]``."""
+        return self._features
 
     def forward(self, rows: Sequence[Row]) -> Logits:
         """Logits of all wanted tokens, row by row: ``[wanted, vocabulary]``. Raises EngineError."""
-        tokens = np.concatenate([_tokens(row) for row in rows])
-        ends = np.cumsum([len(row.tokens) for row in rows]).tolist()
-        parts = [np.arange(end - row.want, end) for row, end in zip(rows, ends, strict=True)]
-        wanted = np.concatenate(parts).astype(np.int32)
+        tokens = _tokens(rows)
+        wanted = last_tokens(rows).astype(np.int32)
         logits = np.empty((len(wanted), self._model.head.outputs), dtype=np.float32)
+        width = self._model.taps * self._model.hidden
+        self._features = np.empty((len(tokens), width), dtype=np.uint16)
+        self._model.features = self._features.ctypes.data
         failed = self._forward(
             ctypes.byref(self._model),
-            _pointer(tokens),
-            ctypes.c_int(len(tokens)),
-            _pointer(wanted),
-            ctypes.c_int(len(wanted)),
-            _pointer(logits),
+            tokens.ctypes.data,
+            len(tokens),
+            wanted.ctypes.data,
+            len(wanted),
+            logits.ctypes.data,
         )
         if failed:
             raise EngineError(f"forward of {len(tokens)} tokens: out of memory")
-        return logits[:, : self.vocab_size]
+        return logits[:, : self._outputs]
 
-    def _layer(self, bits: int, layer: Any) -> Layer:
-        attention, mlp = layer.self_attn, layer.mlp
+    def _layer(self, index: int) -> Layer:
+        products = layer_products(self._weights.of, index, self._weights.bits)
+        qkv, out, gate_up, down = (self._matrix(product) for product in products)
         return Layer(
-            qkv=self._matrix(bits, attention.q_proj, attention.k_proj, attention.v_proj),
-            out=self._matrix(bits, attention.o_proj),
-            gate_up=self._matrix(bits, mlp.gate_proj, mlp.up_proj),
-            down=self._matrix(bits, mlp.down_proj),
-            norm1=self._vector(layer.input_layernorm),
-            norm2=self._vector(layer.post_attention_layernorm),
-            q_norm=self._vector(getattr(attention, "q_norm", None)),
-            k_norm=self._vector(getattr(attention, "k_norm", None)),
+            qkv=qkv,
+            out=out,
+            gate_up=gate_up,
+            down=down,
+            norm1=self._address(f"{index}.norm1"),
+            norm2=self._address(f"{index}.norm2"),
+            q_norm=self._address(f"{index}.q_norm"),
+            k_norm=self._address(f"{index}.k_norm"),
         )
 
-    def _matrix(self, bits: int, *parts: Any) -> Matrix:
-        """One matrix of modules that share their input; their weights are freed."""
-        weight = np.concatenate([_floats(part.weight) for part in parts])
-        biases = [getattr(part, "bias", None) for part in parts]
-        for part in parts:
-            part.weight = part.bias = None
-        packed, scale = _packed(weight, bits)
-        bias = None if biases[0] is None else np.concatenate([_floats(one) for one in biases])
+    def _matrix(self, product: Product) -> Matrix:
         return Matrix(
-            bits=bits,
-            inputs=weight.shape[1],
-            outputs=len(packed) * LANES,
-            tiles=self._memory.keep(packed),
-            scale=self._filled(scale),
-            bias=self._filled(bias),
+            bits=product.bits,
+            inputs=product.inputs,
+            outputs=product.padded,
+            tiles=self._address(f"{product.name}.tiles"),
+            scale=self._address(f"{product.name}.scale"),
+            bias=self._address(f"{product.name}.bias"),
         )
 
-    def _filled(self, per_output: Floats | None) -> int | None:
-        if per_output is None:
-            return None
-        return self._memory.keep(np.pad(per_output, (0, -len(per_output) % LANES)))
-
-    def _vector(self, norm: Any) -> int | None:
-        return None if norm is None else self._memory.keep(_floats(norm.weight))
-
-    def _rope(self, rotary: Any, max_length: int) -> tuple[int, int]:
-        cos, sin = rotary(torch.zeros(1), torch.arange(max_length)[None])
-        half = cos.shape[-1] // 2
-        first, second = (self._memory.keep(_floats(part[0, :, :half])) for part in (cos, sin))
-        return first, second
+    def _address(self, name: str) -> int | None:
+        array = self._weights.arrays.get(name)
+        return None if array is None else array.ctypes.data
 
 
-def check_family(model: Any) -> None:
-    """Whether decoder.c computes this transformers model.
-
-    Raises:
-        UnsupportedModelError: it does not; says why.
-    """
-    if found := _unknown(model):
-        kind = model.config.model_type
-        raise UnsupportedModelError(
-            f"the compiled decoder does not know model type {kind!r} with {', '.join(found)}"
-        )
+def arithmetic(library: ctypes.CDLL) -> str:
+    """What this machine's sums are made with: another name, other bits."""
+    library.starsd_arithmetic.restype = ctypes.c_char_p
+    found: bytes = library.starsd_arithmetic()
+    return found.decode()
 
 
-def _unknown(model: Any) -> list[str]:
-    if not is_family(model):
-        return ["its kind of layers"]
-    attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
-    products = (attention.q_proj, attention.k_proj, attention.o_proj, mlp.up_proj, mlp.down_proj)
-    inputs = (attention.q_proj, attention.o_proj, mlp.down_proj)
-    faults = [
-        (attention.head_dim % LANES, f"heads of {attention.head_dim} dimensions"),
-        (model.config.hidden_act != "silu", f"activation {model.config.hidden_act!r}"),
-        (any(part.out_features % LANES for part in products), f"outputs that {LANES} divides not"),
-        (any(part.in_features % GROUP for part in inputs), f"inputs that {GROUP} divides not"),
+def check_trees(rows: Sequence[Row]) -> None:
+    """Raises EngineError: a tree of more tokens than it has bits for."""
+    for row in rows:
+        if row.parents is not None and len(row.tokens) > MAX_TREE:
+            raise EngineError(f"a tree of {len(row.tokens)} tokens; the limit is {MAX_TREE}")
+
+
+def _tokens(rows: Sequence[Row]) -> Array:
+    """``[tokens]`` of dtype ``TOKEN``, row by row."""
+    found: list[tuple[int, ...]] = []
+    for row in rows:
+        found += _chain(row) if row.parents is None else _tree(row, row.parents)
+    return np.array(found, np.uint32).view(TOKEN)[:, 0]
+
+
+def _chain(row: Row) -> list[tuple[int, ...]]:
+    return [
+        (token, row.slot, place, place, place + 1, row.start, 0)
+        for place, token in enumerate(row.tokens, row.start)
     ]
-    return [text for fault, text in faults if fault]
 
 
-def _packed(weight: Floats, bits: int) -> tuple[Bytes, Floats | None]:
-    """Tiles, and what scales each output."""
-    if bits == 16:
-        return brain_tiles(weight), None
-    if bits == 8:
-        whole = Int8.of(weight)
-        return whole.tiles(), whole.scale
-    return Int4.of(weight).tiles(), None
-
-
-def _floats(tensor: Any) -> Floats:
-    array: Floats = tensor.detach().float().numpy()
-    return array
-
-
-def _pointer(array: Array) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def _tokens(row: Row) -> Array:
-    """``[tokens]`` of dtype ``TOKEN``."""
-    count = len(row.tokens)
-    tokens = np.zeros(count, dtype=TOKEN)
-    tokens["id"] = row.tokens
-    tokens["slot"] = row.slot
-    tokens["place"] = row.start + np.arange(count)
-    tokens["position"] = row.start + depths(row)
-    tokens["start"] = row.start
-    if row.parents is None:
-        tokens["linear"] = tokens["place"] + 1
-    else:
-        tokens["linear"] = row.start
-        tokens["tree"] = ancestors(row.parents) @ (1 << np.arange(count, dtype=np.uint32))
-    return tokens
+def _tree(row: Row, parents: Sequence[int]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    seen = [0] * (len(parents) + 1)  # the last is the prefix's
+    for index, (token, parent) in enumerate(zip(row.tokens, parents, strict=True)):
+        position = row.start + seen[parent].bit_count()
+        seen[index] = seen[parent] | 1 << index
+        found.append(
+            (token, row.slot, row.start + index, position, row.start, row.start, seen[index])
+        )
+    return found

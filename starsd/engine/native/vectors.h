@@ -1,23 +1,15 @@
-/* Vectors of 16 floats, whatever the machine has; compilers split them where they must. */
+/* What a forward does with vectors. */
 #pragma once
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
-#ifdef __AVX512F__
-#include <immintrin.h>
-#endif
+#include "vector.h"
 
-enum { LANES = 16 };
+enum { AHEAD = 8192 }; /* bytes from weights in use to those that the cache is told to fetch */
 
-typedef float vf __attribute__((vector_size(64)));
-typedef int32_t vi __attribute__((vector_size(64)));
+#define LOG2_E 1.44269504f
+
+typedef int16_t vs __attribute__((vector_size(64)));
 typedef uint8_t vb __attribute__((vector_size(64)));
 
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE vf load(const float *from) { vf x; memcpy(&x, from, sizeof x); return x; }
 INLINE void store(float *to, vf x) { memcpy(to, &x, sizeof x); }
-INLINE vf splat(float x) { return x - (vf){0}; }
 
 /* Compilers take float16 vectors apart; the instruction has to be asked for. */
 INLINE vf widen(const _Float16 *from) {
@@ -30,23 +22,22 @@ INLINE vf widen(const _Float16 *from) {
 #endif
 }
 
-INLINE vf fma16(vf a, vf b, vf c) {
+INLINE vf min16(vf a, vf b) {
 #ifdef __AVX512F__
-    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
 #else
-    return a * b + c;
+    return -max16(-a, -b);
 #endif
 }
 
-INLINE vf max16(vf a, vf b) {
-    vi keep = a > b;
-    return (vf)(((vi)a & keep) | ((vi)b & ~keep));
-}
-
 INLINE float sum_of(vf x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)x);
+#else
     float sum = 0;
     for (int i = 0; i < LANES; i++) sum += x[i];
     return sum;
+#endif
 }
 
 INLINE float max_of(vf x) {
@@ -69,24 +60,102 @@ INLINE int32_t count_of(vi x) {
 #endif
 }
 
-/* e^x by 2^n times a polynomial (Cephes' expf); 0 below -87. */
-INLINE vf exp16(vf x) {
+/* 32 floats times `factor` as whole numbers, ties to even. */
+INLINE vs whole32(const float *x, vf factor) {
+    const vf magic = splat(12582912.0f); /* adding it leaves them in the lower bits */
+    vi a = (vi)fma16(load(x), factor, magic), b = (vi)fma16(load(x + LANES), factor, magic);
+#ifdef __AVX512BW__
+    const vs even = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+                     32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+    return (vs)_mm512_permutex2var_epi16((__m512i)a, (__m512i)even, (__m512i)b);
+#else
+    vs both;
+    for (int i = 0; i < LANES; i++) both[i] = (int16_t)a[i], both[i + LANES] = (int16_t)b[i];
+    return both;
+#endif
+}
+
+INLINE void narrow(vs x, int8_t *to) {
+#ifdef __AVX512BW__
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi16_epi8((__m512i)x));
+#else
+    for (int i = 0; i < 2 * LANES; i++) to[i] = (int8_t)x[i];
+#endif
+}
+
+/* Sums of neighbours. */
+INLINE vi pairs_of(vs x) {
+#ifdef __AVX512BW__
+    return (vi)_mm512_madd_epi16((__m512i)x, _mm512_set1_epi16(1));
+#else
+    return ((vi)x << 16 >> 16) + ((vi)x >> 16);
+#endif
+}
+
+/* The upper halves are bfloat16, ties to even; the lower ones are not zero. */
+INLINE vi rounded(vf x) { return (vi)x + 0x7fff + ((vi)x >> 16 & 1); }
+
+/* To 16 bfloat16. */
+INLINE void brief(vf x, void *to) {
+#ifdef __AVX512BF16__
+    __m256bh halves = _mm512_cvtneps_pbh((__m512)x);
+    memcpy(to, &halves, sizeof halves);
+#else
+    vi bits = rounded(x);
+    for (int i = 0; i < LANES; i++) {
+        uint16_t half = (uint16_t)((uint32_t)bits[i] >> 16);
+        memcpy((uint8_t *)to + 2 * i, &half, sizeof half);
+    }
+#endif
+}
+
+/* To each second of 32 bfloat16: the odd ones, or the even ones. The others stay. */
+INLINE void brief_apart(vf x, int odd, uint16_t *to) {
+#if defined(__AVX512BF16__) && defined(__AVX512BW__)
+    const __m512i halves = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)x));
+    _mm512_mask_storeu_epi16(to, odd ? 0xaaaaaaaa : 0x55555555,
+                             odd ? _mm512_slli_epi32(halves, 16) : halves);
+#else
+    uint16_t halves[LANES];
+    brief(x, halves);
+    for (int i = 0; i < LANES; i++) to[2 * i + odd] = halves[i];
+#endif
+}
+
+/* Float of the lower or upper half of each lane. */
+INLINE vf half_of(vi pairs, int upper) {
+    return (vf)(upper ? pairs & (int32_t)0xffff0000 : pairs << 16);
+}
+
+/* 2^x, off by 3e-6: a polynomial for what x is above a whole number, times a power; 0 for -inf. */
+INLINE vf power16(vf x) {
+#ifdef __AVX512DQ__
+    const vf rest = (vf)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#else
     const vf magic = splat(12582912.0f); /* adding it rounds to an integer */
-    vi alive = x > splat(-87.0f);
-    x = max16(x, splat(-87.0f));
-    x = -max16(-x, splat(-88.0f));
-    vf n = fma16(x, splat(1.44269504f), magic) - magic;
-    vf r = fma16(n, splat(-0.693359375f), x);
-    r = fma16(n, splat(2.12194440e-4f), r);
-    vf p = splat(1.9875691500e-4f);
-    p = fma16(p, r, splat(1.3981999507e-3f));
-    p = fma16(p, r, splat(8.3334519073e-3f));
-    p = fma16(p, r, splat(4.1665795894e-2f));
-    p = fma16(p, r, splat(1.6666665459e-1f));
-    p = fma16(p, r, splat(5.0000001201e-1f));
-    p = fma16(p, r * r, r + splat(1.0f));
-    vi scale = (__builtin_convertvector(n, vi) + 127) << 23;
-    return (vf)((vi)(p * (vf)scale) & alive);
+    const vf whole = (x - splat(0.5f) + magic) - magic, rest = x - whole;
+#endif
+    vf p = splat(1.353417e-2f);
+    p = fma16(p, rest, splat(5.201146e-2f));
+    p = fma16(p, rest, splat(2.4144276e-1f));
+    p = fma16(p, rest, splat(6.9300383e-1f));
+    p = fma16(p, rest, splat(1.00000259f));
+#ifdef __AVX512DQ__
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)x);
+#else
+    const vf n = min16(max16(whole, splat(-126)), splat(127));
+    return (vf)((vi)(p * (vf)((__builtin_convertvector(n, vi) + 127) << 23)) & (x > splat(-125)));
+#endif
+}
+
+/* 1 / x for x from 1 on, infinite ones not included. */
+INLINE vf inverse16(vf x) {
+#ifdef __AVX512F__
+    vf y = (vf)_mm512_rcp14_ps((__m512)x);
+    return y * (splat(2) - x * y);
+#else
+    return splat(1) / x;
+#endif
 }
 
 /* Each lane's sum grows by four products of unsigned weights and the signed x[0..3]. */

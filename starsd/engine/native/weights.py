@@ -92,6 +92,16 @@ def brain_tiles(weight: Floats) -> Bytes:
     return np.ascontiguousarray(pairs.reshape(columns, groups, -1)).view(np.uint8)
 
 
+def pack(weight: Floats, bits: int) -> tuple[Bytes, Floats | None]:
+    """Tiles ``[columns, ...]`` of 16 outputs each, and what scales each output."""
+    if bits == 16:
+        return brain_tiles(weight), None
+    if bits == 8:
+        whole = Int8.of(weight)
+        return whole.tiles(), whole.scale
+    return Int4.of(weight).tiles(), None
+
+
 def _filled(array: Array) -> Array:
     """With zero outputs up to a whole tile."""
     missing = -len(array) % LANES

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starsd.engine.batch import TILE, Group, Packed, Packer, ancestors, depths
+from starsd.engine.batch import TILE, Group, Packed, Packer
 from starsd.engine.interface import Row
 from starsd.engine.kv_cache import KvCache
 
@@ -93,13 +92,3 @@ def test_folded_mask_repeats_queries_per_head() -> None:
     assert torch.equal(folded[0, 0, :3], folded[0, 0, 3:])
     assert torch.equal(folded[0, 0, :3], group.mask[0])
     assert group.folded_mask(2) is folded
-
-
-def test_depths_and_ancestors() -> None:
-    row = Row(0, [1, 2, 3, 4], 0, parents=[-1, -1, 0, 2])
-    assert depths(row).tolist() == [0, 0, 1, 2]
-    assert depths(Row(0, [1, 2], 0)).tolist() == [0, 1]
-    np.testing.assert_array_equal(
-        ancestors([-1, -1, 0, 2]),
-        np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]),
-    )

@@ -40,7 +40,7 @@ def test_hub_name(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert resolve_checkpoint(settings("org/model", revision="v2")) == tiny_model
-    assert asked == [("org/model", "v2", ["*.json", "*.safetensors", "*.jinja"])]
+    assert asked == [("org/model", "v2", ["*.json", "*.jinja", "*.safetensors"])]
 
 
 @pytest.mark.parametrize("failure", [LocalEntryNotFoundError("offline"), ValueError("bad name")])

@@ -11,15 +11,24 @@ from torch import nn
 from torch.nn import functional
 
 from starsd.engine.interface import Row
-from starsd.engine.invariant import TiledLinear, blockwise_attention, make_linears_tiled
+from starsd.engine.invariant import ScoreForm, TiledLinear, blockwise_attention, make_linears_tiled
+from starsd.engine.rows import ancestors
 from starsd.engine.runner import TorchRunner
-from tests.unit.engine.helpers import chunked, make_runner, plain_logits, random_tokens
+from tests.unit.engine.helpers import (
+    chunked,
+    make_replaying,
+    make_runner,
+    plain_logits,
+    random_tokens,
+)
 
 TEXT = random_tokens(150, 1)
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "replayed"])
 def runner(request: pytest.FixtureRequest, tiny_model: Path) -> TorchRunner:
+    if request.param == "replayed":
+        return make_replaying(tiny_model, batch_invariant=True)[0]
     return make_runner(tiny_model, dtype=request.param, batch_invariant=True)
 
 
@@ -109,8 +118,31 @@ def test_masked_blocks_change_no_bit() -> None:
     )
     mask = torch.zeros(2, 1, 32, 256)
     mask[..., 50:] = -torch.inf
-    long = blockwise_attention(query, keys, values, mask, 0.25)
-    short = blockwise_attention(query, keys[:, :, :64], values[:, :, :64], mask[..., :64], 0.25)
+    form = ScoreForm(0.25)
+    long = blockwise_attention(query, keys, values, mask, form)
+    short = blockwise_attention(query, keys[:, :, :64], values[:, :, :64], mask[..., :64], form)
     assert torch.equal(long, short)
     exact = functional.scaled_dot_product_attention(query, keys, values, mask, scale=0.25)
     torch.testing.assert_close(long, exact)
+
+
+@pytest.mark.parametrize("start", [0, 21, 60])
+def test_tree_is_bitwise_its_chains(runner: TorchRunner, start: int) -> None:
+    """And so is what is left of it, wherever in a block of keys its branches lie."""
+    rng = np.random.default_rng(start)
+    prefix = random_tokens(start, 7)
+    tokens = random_tokens(16, 8)
+    parents = [-1, *(int(rng.integers(0, index)) for index in range(1, 16))]
+    if prefix:
+        runner.forward([Row(0, prefix, 0), Row(4, prefix, 0)])
+    rows = [Row(0, tokens, start, want=16, parents=parents), Row(1, random_tokens(9, 9), 0)]
+    tree = runner.forward(rows)[0].copy()
+    for node in range(16):
+        path = np.flatnonzero(ancestors(parents)[node]).tolist()
+        chain = [tokens[index] for index in path]
+        found = runner.forward([Row(4, chain, start, want=len(chain))])[0]
+        np.testing.assert_array_equal(tree[path], found)
+    runner.compact(0, start, path)
+    end = start + len(path)
+    moved, other = runner.forward([Row(0, [77], end), Row(4, [77], end)])
+    np.testing.assert_array_equal(moved, other)

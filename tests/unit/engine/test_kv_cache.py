@@ -18,7 +18,7 @@ def test_length_is_whole_blocks() -> None:
     cache, layer = _filled(length=70)
     assert cache.length == 128
     assert layer.keys.shape == layer.values.shape == (3, 2, 128, 4)
-    assert cache.nbytes == 2 * 3 * 2 * 128 * 4 * 4
+    assert cache.position_bytes == 2 * 2 * 4 * 4
 
 
 def test_write_touches_only_its_places() -> None:

@@ -124,6 +124,12 @@ def test_scripted_model(tmp_path: Path) -> None:
     assert load_drafter_runner(draft).slots == 3
 
 
+def test_a_drafter_must_roll_back(tmp_path: Path) -> None:
+    draft = draft_settings(tmp_path, scripted="tests.scripted:GrowingModel")
+    with pytest.raises(ConfigError, match=r"STARSD_DRAFT='auto': .* roll back .*--draft none"):
+        load_drafter_runner(draft)
+
+
 @pytest.mark.parametrize("name", ["tests.scripted", "tests.scripted:Nobody", "no.where:X", ":"])
 def test_scripted_class_must_exist(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="STARSD_SCRIPTED"):
@@ -144,3 +150,21 @@ def test_draft_of_its_own_has_its_own_revision(
     load_drafter_runner(draft_settings(tiny_model, draft="org/small", **revisions))
     load_drafter_runner(draft_settings("org/big", draft="self", **revisions))
     assert asked == [("org/small", "d1"), ("org/big", "v2")]
+
+
+def test_what_text_needs_is_fetched_without_the_weights(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(name: str, *, revision: str, allow_patterns: list[str]) -> str:
+        for path in tiny_model.iterdir():
+            if any(path.match(pattern) for pattern in allow_patterns):
+                shutil.copy(path, tmp_path)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    model = load_model(settings("org/big"))
+    assert model.vocabulary() == load_model(settings(tiny_model)).vocabulary()
+    assert model.tokenizer().encode_chat([{"role": "user", "content": "a star"}])
+    assert not list(tmp_path.glob("*.safetensors"))
+    assert model.runner().vocab_size == 320
+    assert list(tmp_path.glob("*.safetensors"))

@@ -15,6 +15,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM
 from starsd.engine import pretrained
 from starsd.engine.decoder import Decoder
 from starsd.engine.interface import Row
+from starsd.engine.native import loading
 from starsd.engine.native.runner import NativeRunner
 from starsd.errors import ConfigError, UnsupportedModelError
 from tests.unit.engine.helpers import make_runner, random_tokens
@@ -28,7 +29,7 @@ def embeddings(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
     def record(forward: Decoder, **_: object) -> SimpleNamespace:
         found.append(forward._embedding)
-        return SimpleNamespace(slots=0, cache_bytes=0)
+        return SimpleNamespace(slots=0, max_length=0, cache_bytes=0, revision="r")
 
     monkeypatch.setattr(pretrained, "TorchRunner", record)
     return found
@@ -102,6 +103,28 @@ def test_compiled(tiny_model: Path, cache_dir: Path) -> None:
     assert not compiled(tiny_model, cache_dir, dtype="float32")
 
 
+@pytest.mark.parametrize("found", ["amx", "avx512", "portable"])
+def test_auto_is_compiled_where_there_are_tiles(
+    tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
+    monkeypatch.setattr(loading, "arithmetic", lambda library: found)
+    runner = make_runner(tiny_model, cache_dir=cache_dir, dtype="auto")
+    assert isinstance(runner, NativeRunner) == (found == "amx")
+    assert ("bfloat16" if found == "amx" else "float32") in runner.fingerprint
+
+
+def test_auto_without_a_compiler_is_float32(
+    tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "find_compiler", no_compiler)
+    runner = make_runner(tiny_model, cache_dir=cache_dir, dtype="auto")
+    assert "float32/torch" in runner.fingerprint
+
+
+def no_compiler() -> tuple[str, ...]:
+    raise ConfigError("there is none")
+
+
 def test_unlike_arithmetic_has_unlike_fingerprints(tiny_model: Path, cache_dir: Path) -> None:
     kinds: list[dict[str, Any]] = [
         {"dtype": "bfloat16"},
@@ -129,7 +152,7 @@ def test_without_a_compiler(
     tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """bfloat16 has torch to fall back to, quantised models have nothing."""
-    monkeypatch.setattr(pretrained, "find_compiler", refuse)
+    monkeypatch.setattr(loading, "find_compiler", refuse)
     assert not compiled(tiny_model, cache_dir, dtype="bfloat16")
     with pytest.raises(ConfigError, match="no compiler"):
         make_runner(tiny_model, cache_dir=cache_dir, quantize="int4")

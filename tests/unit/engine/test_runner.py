@@ -24,8 +24,14 @@ from transformers import (
 
 from starsd.engine.interface import Row
 from starsd.engine.runner import TorchRunner
-from starsd.errors import EngineError, UnsupportedModelError
-from tests.unit.engine.helpers import chunked, make_runner, plain_logits, random_tokens
+from starsd.errors import EngineError
+from tests.unit.engine.helpers import (
+    chunked,
+    make_replaying,
+    make_runner,
+    plain_logits,
+    random_tokens,
+)
 
 CLOSE = 1e-4
 SIZES: dict[str, Any] = {
@@ -44,9 +50,9 @@ SIZES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def runner(tiny_model: Path) -> TorchRunner:
-    return make_runner(tiny_model)
+@pytest.fixture(scope="module", params=["eager", "replayed"])
+def runner(request: pytest.FixtureRequest, tiny_model: Path) -> TorchRunner:
+    return make_runner(tiny_model) if request.param == "eager" else make_replaying(tiny_model)[0]
 
 
 def test_prefill_matches_plain_forward(runner: TorchRunner, tiny_model: Path) -> None:
@@ -188,15 +194,6 @@ def test_overflow_dies_with_its_sequence(runner: TorchRunner, tiny_model: Path) 
     np.testing.assert_allclose(found, plain_logits(tiny_model, text), atol=CLOSE)
 
 
-def test_memory_is_taken_once(tiny_model: Path) -> None:
-    runner = make_runner(tiny_model, max_sequences=3, max_length=100)
-    expected = 4 * 3 * 2 * 2 * 128 * 16 * 4
-    assert runner.cache_bytes == expected
-    runner.forward([Row(slot, random_tokens(100, slot), 0) for slot in range(3)])
-    assert runner.cache_bytes == expected
-    assert runner.max_length == 100
-
-
 def test_identity_of_the_weights(tiny_model: Path, runner: TorchRunner) -> None:
     other = make_runner(tiny_model, dtype="bfloat16")
     assert other.revision == runner.revision
@@ -222,13 +219,6 @@ def test_architectures(
     text = random_tokens(60, 11)
     found = chunked(make_runner(tmp_path), 1, text, [33, 1, 5, 21])
     np.testing.assert_allclose(found, plain_logits(tmp_path, text), atol=CLOSE)
-
-
-def test_soft_capping_is_refused(tmp_path: Path) -> None:
-    config = Gemma2Config(**SIZES, sliding_window=256)
-    Gemma2ForCausalLM(config).save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModelError, match="softcap"):
-        make_runner(tmp_path)
 
 
 def test_own_attention_scale_is_honoured(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from starsd.engine import attention
+from starsd.engine.invariant import ScoreForm
 from starsd.engine.selftest import check_invariance
 from tests.unit.engine.helpers import make_runner
 
@@ -40,12 +41,12 @@ def test_broken_attention_is_noticed(tiny_model: Path, monkeypatch: pytest.Monke
         keys: torch.Tensor,
         values: torch.Tensor,
         mask: torch.Tensor,
-        scale: float,
+        form: ScoreForm,
     ) -> torch.Tensor:
         half = keys.shape[2] // 2
         order = [*range(half, keys.shape[2]), *range(half)]
         return functional.scaled_dot_product_attention(
-            query, keys[:, :, order], values[:, :, order], mask[..., order], scale=scale
+            query, keys[:, :, order], values[:, :, order], mask[..., order], scale=form.scale
         )
 
     monkeypatch.setattr(attention, "blockwise_attention", free_order)

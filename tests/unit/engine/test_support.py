@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 from transformers import (
     GPTNeoXConfig,
-    JambaConfig,
+    Llama4TextConfig,
     LlamaConfig,
-    MambaConfig,
-    MistralConfig,
     PreTrainedConfig,
-    Qwen2Config,
-    Qwen3NextConfig,
+    RecurrentGemmaConfig,
     T5Config,
+    Zamba2Config,
+    xLSTMConfig,
 )
 
 from starsd.engine.support import context_length
@@ -32,21 +31,17 @@ LONGROPE = {
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (MambaConfig(), "mamba.*rolled back"),
-        (JambaConfig(), "jamba.*rolled back"),
-        (Qwen3NextConfig(), "qwen3_next.*rolled back"),
+        (Zamba2Config(), "zamba2.*: recurrent; besides"),
+        (RecurrentGemmaConfig(), "recurrent_gemma.*: recurrent"),
+        (xLSTMConfig(), "xlstm.*: recurrent"),
+        (Llama4TextConfig(), "llama4_text.*layers of type chunked_attention; besides"),
         (T5Config(), "t5"),
-        (MistralConfig(sliding_window=128), "mistral.*sliding window.*STARSD_MAX_LENGTH to 128"),
-        (
-            Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=1),
-            "qwen2.*sliding window",
-        ),
         (
             LlamaConfig(hidden_size=64, num_attention_heads=2, rope_parameters=LONGROPE),
             "llama.*longrope.*STARSD_MAX_LENGTH to 128",
         ),
     ],
-    ids=["mamba", "jamba", "qwen3_next", "t5", "mistral", "qwen2", "longrope"],
+    ids=["zamba2", "recurrent_gemma", "xlstm", "llama4", "t5", "longrope"],
 )
 def test_refused_by_name_before_any_weights(
     tmp_path: Path, config: PreTrainedConfig, said: str

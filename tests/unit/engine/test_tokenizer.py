@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -83,6 +84,58 @@ def test_special_tokens_vanish(tokenizer: HfTokenizer) -> None:
     assert "".join(stream.push(token) for token in ids(tokenizer, "star")) == "star"
 
 
+def test_or_are_written_out_where_calls_are_marked_by_them(tokenizer: HfTokenizer) -> None:
+    stream = tokenizer.text_stream(special=True)
+    tokens = [0, *ids(tokenizer, "star"), 1]
+    text = "".join(stream.push(token) for token in tokens) + stream.flush()
+    assert text == "<|im_start|>star<|im_end|>"
+
+
+def test_special_ids(tokenizer: HfTokenizer) -> None:
+    assert tokenizer.special_id("<|im_end|>") == 1
+    assert tokenizer.special_id("star") is None
+    assert tokenizer.special_id("<tool_call>") is None
+
+
+TOOL = {"type": "function", "function": {"name": "look", "description": "<|im_end|>"}}
+TOOL_TEMPLATE = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}{{ call.function.arguments | tojson }}{% endfor %}"
+    "<|im_end|>{% endfor %}"
+)
+
+
+def test_templates_show_tools_and_calls(tmp_path: Path) -> None:
+    """What looks special in a tool is text."""
+    templated = make_tokenizer()
+    templated.chat_template = TOOL_TEMPLATE
+    templated.save_pretrained(tmp_path)
+    tokenizer = HfTokenizer(tmp_path)
+    call: dict[str, Any] = {"function": {"name": "look", "arguments": {"far": True}}}
+    messages: list[dict[str, Any]] = [
+        *HELLO,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
+    tokens = tokenizer.encode_chat(messages, [TOOL])
+    text = tokenizer.decode(tokens)
+    assert text.startswith(json.dumps([TOOL]))
+    assert text.endswith('<|im_start|>{"far": true}<|im_end|>')
+    assert tokens.count(1) == len(messages)
+    assert tokenizer.chat_template == TOOL_TEMPLATE
+
+
+def test_several_templates(tmp_path: Path) -> None:
+    """Old checkpoints have one of their own for tools."""
+    templated = make_tokenizer()
+    templated.chat_template = {"default": "plain", "tool_use": "tools: {{ tools | length }}"}
+    templated.save_pretrained(tmp_path)
+    tokenizer = HfTokenizer(tmp_path)
+    assert tokenizer.decode(tokenizer.encode_chat(HELLO)) == "plain"
+    assert tokenizer.decode(tokenizer.encode_chat(HELLO, [TOOL])) == "tools: 1"
+    assert "tools" in tokenizer.chat_template
+
+
 @given(text=st.text(max_size=40))
 def test_any_text_streams_unchanged(tokenizer: HfTokenizer, text: str) -> None:
     stream = tokenizer.text_stream()
@@ -96,20 +149,6 @@ def test_any_tokens_stream_as_they_decode(tokenizer: HfTokenizer, tokens: list[i
     stream = tokenizer.text_stream()
     found = "".join(stream.push(token) for token in tokens) + stream.flush()
     assert found == tokenizer._backend.decode(tokens, skip_special_tokens=True)
-
-
-def test_fingerprint(tokenizer: HfTokenizer, tiny_model: Path, tmp_path: Path) -> None:
-    assert len(tokenizer.fingerprint) == 16
-    folder = shutil.copytree(tiny_model, tmp_path / "copy")
-    file = folder / "tokenizer.json"
-    state = json.loads(file.read_text())
-    file.write_text(json.dumps(state, sort_keys=True, indent=7))
-    assert HfTokenizer(folder).fingerprint == tokenizer.fingerprint
-    a, b = list(state["model"]["vocab"])[50:52]
-    vocab = state["model"]["vocab"]
-    vocab[a], vocab[b] = vocab[b], vocab[a]
-    file.write_text(json.dumps(state))
-    assert HfTokenizer(folder).fingerprint != tokenizer.fingerprint
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -1,0 +1,365 @@
+/* What queries find in the keys and values of a slot, both bfloat16 in pairs as AMX multiplies them:
+ * keys [length / 16, dim / 2, 16, 2], values [length / 2, dim, 2].
+ *
+ * Each key and value is read once for several queries. What one of them does not see weighs
+ * exactly 0, so company changes no bit. A branch of a tree is summed in the order of the chain that
+ * it would be, so that neither do its siblings.
+ */
+#pragma once
+#include "amx.h"
+
+enum { LOOKUPS = 16, KEYS = 32 }; /* at once; the length is a multiple of KEYS */
+enum { APART = 32 };              /* floats, so that rows share no cache sets */
+
+/* A token sees the first `linear` keys of its slot, and key `start + i` for each bit i of `tree`. */
+typedef struct {
+    int32_t id, slot, place, position, linear, start;
+    uint32_t tree;
+} token;
+
+/* One query head of a row, scaled so that weights are powers of two. */
+typedef struct {
+    const token *t;
+    const float *query;
+    float *out;
+} lookup;
+
+/* The keys and values of a slot, layer and head; those before `end`, whole KEYS, are of interest. */
+typedef struct {
+    const uint16_t *keys, *values;
+    int dim, length, end;
+} lane;
+
+/* What the cache is told to fetch, a kilobyte at a time, while what came before is in use. */
+typedef struct {
+    struct {
+        const uint8_t *at, *end;
+    } spans[3];
+    int first;
+} supply;
+
+INLINE size_t bytes_of(const lane *l) { return (size_t)l->end * l->dim * sizeof(uint16_t); }
+
+/* The keys are on their way as far as AHEAD; so are those of the next lane, if any, in the end. */
+INLINE supply supply_of(const lane *l, const lane *next) {
+    const size_t size = bytes_of(l), head = size < AHEAD ? size : AHEAD;
+    const uint8_t *keys = (const uint8_t *)l->keys, *values = (const uint8_t *)l->values;
+    supply s = {.spans = {{keys + head, keys + size}, {values, values + size}}};
+    if (next) {
+        const uint8_t *soon = (const uint8_t *)next->keys;
+        s.spans[2].at = soon;
+        s.spans[2].end = soon + (bytes_of(next) < AHEAD ? bytes_of(next) : AHEAD);
+    }
+    return s;
+}
+
+INLINE void fetch_next(supply *s) {
+    while (s->first < 3 && s->spans[s->first].at >= s->spans[s->first].end) s->first++;
+    if (s->first == 3) return;
+    const uint8_t *from = s->spans[s->first].at;
+    s->spans[s->first].at += 1024;
+    for (int i = 0; i < 1024; i += 64) __builtin_prefetch(from + i);
+}
+
+INLINE int last_of(const token *t) {
+    return t->tree ? t->start + 32 - __builtin_clz(t->tree) : t->linear;
+}
+
+/* Whole KEYS with all that any of them sees. */
+INLINE int end_of(const token *tokens, int n) {
+    int last = 0;
+    for (int i = 0; i < n; i++)
+        if (last_of(tokens + i) > last) last = last_of(tokens + i);
+    return (last + KEYS - 1) / KEYS * KEYS;
+}
+
+/* Moves the scores of a branch to where a chain has them; returns the number of keys it sees. */
+INLINE int straighten(const token *t, float *scores) {
+    int seen = t->linear;
+    for (uint32_t bits = t->tree; bits; bits &= bits - 1)
+        scores[seen++] = scores[t->start + __builtin_ctz(bits)];
+    return seen;
+}
+
+/* The keys that a token does not see score -inf. */
+INLINE void hide(const token *t, int end, float *scores) {
+    const vi count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const int first = straighten(t, scores);
+    for (int i = first / LANES * LANES; i < end; i += LANES) {
+        vi seen = count + i < first;
+        vi score = (vi)load(scores + i) & seen, least = (vi)splat(-INFINITY) & ~seen;
+        store(scores + i, (vf)(score | least));
+    }
+}
+
+INLINE vi pairs_at(const uint16_t *from) {
+    vi pairs;
+    memcpy(&pairs, from, sizeof pairs);
+    return pairs;
+}
+
+/* Values before this many keys lie as every branch of the row has them. */
+INLINE int shared_of(const token *t, int end) { return t->tree ? t->linear / KEYS * KEYS : end; }
+
+/* The values from `shared` to `end`, those of a branch where a chain has them. */
+INLINE void gather_branch(const lane *l, const token *t, int shared, int end, uint16_t *to) {
+    int key[2 * KEYS];
+    for (int i = shared; i < end; i++) key[i - shared] = i;
+    int *next = key + t->linear - shared;
+    for (uint32_t bits = t->tree; bits; bits &= bits - 1)
+        *next++ = t->start + __builtin_ctz(bits);
+    for (int i = 0; i < end - shared; i += 2)
+        for (int d = 0; d < l->dim; d += LANES, to += 2 * LANES) {
+            vi low = pairs_at(l->values + ((size_t)(key[i] / 2) * l->dim + d) * 2);
+            vi high = pairs_at(l->values + ((size_t)(key[i + 1] / 2) * l->dim + d) * 2);
+            if (key[i] % 2) low >>= 16;
+            if (key[i + 1] % 2 == 0) high <<= 16;
+            vi both = (low & 0xffff) | (high & ~0xffff);
+            memcpy(to, &both, sizeof both);
+        }
+}
+
+/* Those of the lookups that are of the first one's token. */
+INLINE int of_one_token(const lookup *who, int count) {
+    int n = 1;
+    while (n < count && who[n].t == who->t) n++;
+    return n;
+}
+
+INLINE float top_of(const float *scores, int count) {
+    vf top = load(scores);
+    for (int i = LANES; i < count; i += LANES) top = max16(top, load(scores + i));
+    return max_of(top);
+}
+
+/* ---- with tile registers ------------------------------------------------------------------- */
+
+#ifdef AMX
+/* Tiles 0 to 3 are sums of four columns, 4 and 5 left operands, 6 and 7 right ones. */
+static void shape_lookup(int rows) { shape_tiles(0x0f, 0x30, rows, 16); }
+
+/* Strides are bytes; groups are 32 numbers. */
+typedef struct {
+    const void *at;
+    size_t line, column, group;
+} operand;
+
+/* One or four columns of `to` [rows, columns of 16] = left x right. Left operands may have another
+ * group after each, of what it leaves to add. */
+INLINE void multiply_columns(operand left, operand right, int column, int columns, int rests,
+                             int groups, float *to, size_t stride, supply *soon) {
+    const uint8_t *row = left.at, *at = (const uint8_t *)right.at + column * right.column;
+    to += column * LANES, stride *= sizeof(float);
+    settle();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int g = 0; g < groups; g++, row += left.group, at += right.group) {
+        _tile_loadd(4, row, left.line);
+        if (rests) _tile_loadd(5, row + 64, left.line);
+        _tile_loadd(6, at, right.line);
+        _tile_dpbf16ps(0, 4, 6);
+        if (rests) _tile_dpbf16ps(0, 5, 6);
+        fetch_next(soon);
+        if (columns == 1) continue;
+        fetch_next(soon);
+        fetch_next(soon);
+        fetch_next(soon);
+        _tile_loadd(7, at + right.column, right.line);
+        _tile_dpbf16ps(1, 4, 7);
+        if (rests) _tile_dpbf16ps(1, 5, 7);
+        _tile_loadd(6, at + 2 * right.column, right.line);
+        _tile_dpbf16ps(2, 4, 6);
+        if (rests) _tile_dpbf16ps(2, 5, 6);
+        _tile_loadd(7, at + 3 * right.column, right.line);
+        _tile_dpbf16ps(3, 4, 7);
+        if (rests) _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, to, stride);
+    if (columns == 4) {
+        _tile_stored(1, to + LANES, stride);
+        _tile_stored(2, to + 2 * LANES, stride);
+        _tile_stored(3, to + 3 * LANES, stride);
+    }
+    settle();
+}
+
+INLINE void multiply_lookup(operand left, operand right, int columns, int rests, int groups,
+                            float *to, size_t stride, supply *soon) {
+    int c = 0;
+    for (; columns - c >= 4; c += 4)
+        multiply_columns(left, right, c, 4, rests, groups, to, stride, soon);
+    for (; c < columns; c++) multiply_columns(left, right, c, 1, rests, groups, to, stride, soon);
+}
+
+/* A query as groups of bfloat16, each followed by what it leaves, so that nothing is lost. */
+INLINE void split(const float *query, int dim, float *to) {
+    for (int d = 0; d < dim; d += LANES) {
+        float *group = to + d / 32 * 32 + d % 32 / 2;
+        vf x = load(query + d);
+        brief(x, group);
+        brief(x - half_of(rounded(x), 1), group + LANES);
+    }
+}
+
+/* Scores become weights 2^(score - largest) in bfloat16; returns one over their sum. */
+INLINE float soften_briefly(float *scores, int count) {
+    uint16_t *to = (uint16_t *)scores;
+    vf peak = splat(top_of(scores, count)), sum = {0};
+    for (int i = 0; i < count; i += LANES) {
+        vf e = power16(load(scores + i) - peak);
+        sum += e;
+        brief(e, to + i);
+    }
+    return 1 / sum_of(sum);
+}
+
+/* What the keys from `shared` on add to the sums of each token's lookups. */
+static void add_branches(const lane *l, const lookup *who, int count, int shared, int end,
+                         float *found, operand weights) {
+    const int dim = l->dim;
+    const uint8_t *line = (const uint8_t *)weights.at + shared / 32 * weights.group;
+    uint16_t tail[2 * KEYS * dim];
+    float sum[LOOKUPS * LANES];
+    for (int h = 0, n; h < count; h += n) {
+        n = of_one_token(who + h, count - h);
+        gather_branch(l, who[h].t, shared, end, tail);
+        for (int d = 0; d < dim; d += LANES) {
+            settle();
+            _tile_loadd(0, found + d, dim * sizeof(float));
+            for (int g = 0; g < (end - shared) / 32; g++) {
+                _tile_loadd(4, line + g * weights.group, weights.line);
+                _tile_loadd(6, tail + 2 * d + g * 32 * dim, dim * 4);
+                _tile_dpbf16ps(0, 4, 6);
+            }
+            _tile_stored(0, sum, sizeof(float) * LANES);
+            settle();
+            for (int i = h; i < h + n; i++) store(found + i * dim + d, load(sum + i * LANES));
+        }
+    }
+}
+
+static void look_up_tiled(const lane *l, const lookup *who, int count, float *desk,
+                          supply *soon) {
+    const int end = l->end, dim = l->dim, stride = l->length + APART;
+    float *queries = desk, *found = queries + LOOKUPS * dim, *scores = found + LOOKUPS * dim;
+    const operand left = {queries, dim * 4, 0, 128}, weights = {scores, stride * 4, 0, 64};
+    const operand keys = {l->keys, 64, dim * 32, 1024};
+    const operand values = {l->values, dim * 4, 64, dim * 64};
+    float factor[LOOKUPS];
+    shape_lookup(count);
+    for (int h = 0; h < count; h++) split(who[h].query, dim, queries + h * dim);
+    multiply_lookup(left, keys, end / LANES, 1, dim / 32, scores, stride, soon);
+    for (int h = 0; h < count; h++) {
+        hide(who[h].t, end, scores + h * stride);
+        fetch_next(soon);
+        factor[h] = soften_briefly(scores + h * stride, end);
+    }
+    const int shared = shared_of(who->t, end);
+    multiply_lookup(weights, values, dim / LANES, 0, shared / 32, found, dim, soon);
+    if (shared < end) add_branches(l, who, count, shared, end, found, weights);
+    for (int h = 0; h < count; h++)
+        for (int d = 0; d < dim; d += LANES)
+            store(who[h].out + d, load(found + h * dim + d) * splat(factor[h]));
+}
+#endif
+
+/* ---- without ------------------------------------------------------------------------------- */
+
+enum { MOST = 6 }; /* lookups that share a key in registers */
+
+/* Scores of 16 keys for `n` lookups. */
+INLINE void score(const uint16_t *keys, const lookup *who, int n, int dim, float *scores,
+                  int stride) {
+    vf sum[MOST];
+    for (int h = 0; h < n; h++) sum[h] = splat(0);
+    for (int i = 0; i < dim; i += 2) {
+        vi pairs = pairs_at(keys + i * LANES);
+        for (int h = 0; h < n; h++) {
+            sum[h] = fma16(half_of(pairs, 0), splat(who[h].query[i]), sum[h]);
+            sum[h] = fma16(half_of(pairs, 1), splat(who[h].query[i + 1]), sum[h]);
+        }
+    }
+    for (int h = 0; h < n; h++) store(scores + h * stride, sum[h]);
+}
+
+/* Scores become weights 2^(score - largest); returns one over their sum. */
+INLINE float soften(float *scores, int count) {
+    vf peak = splat(top_of(scores, count)), sum = {0};
+    for (int i = 0; i < count; i += LANES) {
+        vf e = power16(load(scores + i) - peak);
+        store(scores + i, e);
+        sum += e;
+    }
+    return 1 / sum_of(sum);
+}
+
+/* 16 dimensions, or 32, of the weighted values for `n` lookups; those from `shared` on are in
+ * `tail`. */
+INLINE void mix(const uint16_t *values, const uint16_t *tail, int shared, const float *weights,
+                const float *factor, const lookup *who, int n, int count, int dim, int stride,
+                int at, int columns) {
+    vf sum[MOST][2];
+    for (int h = 0; h < n; h++)
+        for (int c = 0; c < columns; c++) sum[h][c] = splat(0);
+    for (int i = 0; i < count; i += 2) {
+        const uint16_t *from = i < shared ? values + (size_t)i * dim : tail + (i - shared) * dim;
+        for (int c = 0; c < columns; c++) {
+            vi pairs = pairs_at(from + (at + c * LANES) * 2);
+            for (int h = 0; h < n; h++) {
+                const float *weight = weights + h * stride + i;
+                sum[h][c] = fma16(half_of(pairs, 0), splat(weight[0]), sum[h][c]);
+                sum[h][c] = fma16(half_of(pairs, 1), splat(weight[1]), sum[h][c]);
+            }
+        }
+    }
+    for (int h = 0; h < n; h++)
+        for (int c = 0; c < columns; c++)
+            store(who[h].out + at + c * LANES, sum[h][c] * splat(factor[h]));
+}
+
+INLINE void look_up_some(const lane *l, const lookup *who, int n, float *scores) {
+    const int end = l->end, dim = l->dim, shared = shared_of(who->t, end);
+    uint16_t tail[2 * KEYS * dim];
+    float factor[MOST];
+    if (shared < end) gather_branch(l, who->t, shared, end, tail);
+    for (int i = 0; i < end; i += LANES)
+        score(l->keys + (size_t)i * dim, who, n, dim, scores + i, l->length);
+    for (int h = 0; h < n; h++) {
+        hide(who[h].t, end, scores + h * l->length);
+        factor[h] = soften(scores + h * l->length, end);
+    }
+    int at = 0;
+    for (; dim - at >= 2 * LANES; at += 2 * LANES)
+        mix(l->values, tail, shared, scores, factor, who, n, end, dim, l->length, at, 2);
+    if (at < dim)
+        mix(l->values, tail, shared, scores, factor, who, n, end, dim, l->length, at, 1);
+}
+
+INLINE void look_up_plainly(const lane *l, const lookup *who, int count, float *scores) {
+    for (; count >= MOST; count -= MOST, who += MOST) look_up_some(l, who, MOST, scores);
+    for (; count >= 3; count -= 3, who += 3) look_up_some(l, who, 3, scores);
+    if (count == 2) look_up_some(l, who, 2, scores);
+    if (count == 1) look_up_some(l, who, 1, scores);
+}
+
+/* ---- either -------------------------------------------------------------------------------- */
+
+/* Floats that `look_up` needs. */
+INLINE size_t desk_of(int dim, int length) { return (size_t)LOOKUPS * (2 * dim + length + APART); }
+
+/* Up to LOOKUPS in the same keys and values. */
+static void look_up(const lane *l, const lookup *who, int count, float *desk, supply *soon) {
+#ifdef AMX
+    if (l->dim % 32 == 0 && amx_granted()) {
+        look_up_tiled(l, who, count, desk, soon);
+        return;
+    }
+#endif
+    (void)soon; /* processors see by themselves what comes next here */
+    for (int n; count; count -= n, who += n) {
+        n = who->t->tree ? of_one_token(who, count) : count;
+        look_up_plainly(l, who, n, desk);
+    }
+}

@@ -1,0 +1,163 @@
+/* 4 bits: tiles of 16 outputs by 32 inputs, w = scale * q + least: 16 scales and 16 minima
+ * (float16), then [quad][output][4], quads 4 to 7 in the high halves of quads 0 to 3. These are the
+ * blocks of GGUF's Q4_1 without loss.
+ *
+ * Rows become bytes [rows, inputs] with a scale, and scale * sum, for each 32: [group, rows].
+ * Sums of whole numbers are exact, and groups are added in order.
+ */
+#pragma once
+#include "matrix.h"
+
+enum { QUADS = GROUP / 4, HEADER = 2 * LANES * 2, TILE4 = HEADER + LANES * GROUP / 2 };
+
+INLINE const uint8_t *grouped_at(const matrix *w, int column) {
+    return w->tiles + (size_t)column * (w->inputs / GROUP) * TILE4;
+}
+
+INLINE void quantise_group(const float *x, int8_t *q, float *step, float *sum) {
+    vf low = load(x), high = load(x + LANES);
+    float top = max_of(max16(max16(low, -low), max16(high, -high)));
+    vs whole = whole32(x, splat(top > 0 ? 127 / top : 0));
+    narrow(whole, q);
+    *step = top / 127;
+    *sum = *step * (float)count_of(pairs_of(whole));
+}
+
+INLINE void grouped_row(const float *x, int inputs, int row, activations *to) {
+    for (int g = 0; g < inputs / GROUP; g++) {
+        const size_t place = (size_t)g * to->rows + row;
+        quantise_group(x + g * GROUP, (int8_t *)to->data + (size_t)row * inputs + g * GROUP,
+                       to->scale + place, to->sum + place);
+    }
+}
+
+INLINE void unpack(const uint8_t *from, vb quads[QUADS]) {
+    for (int i = 0; i < TILE4; i += 64) __builtin_prefetch(from + AHEAD + i);
+    for (int i = 0; i < QUADS / 2; i++) {
+        vb both;
+        memcpy(&both, from + i * sizeof both, sizeof both);
+        quads[i] = both & 15;
+        quads[i + QUADS / 2] = both >> 4;
+    }
+}
+
+/* What a group adds to 16 outputs of a row. */
+INLINE vf add_group(vf sum, vi products, vf scale, vf least, const float *step, const float *total) {
+    sum = fma16(__builtin_convertvector(products, vf), scale * splat(*step), sum);
+    return fma16(least, splat(*total), sum);
+}
+
+/* 16 outputs of `rows` rows, a constant where this is inlined. */
+INLINE void grouped_column(const product *p, int index, int first, int rows) {
+    const matrix *w = p->w;
+    const activations *x = p->x;
+    const int groups = w->inputs / GROUP, column = column_of(p, index);
+    const uint8_t *tile = grouped_at(w, column);
+    const float *step = x->scale + first, *total = x->sum + first;
+    vf sum[BLOCK];
+    for (int r = 0; r < rows; r++) sum[r] = bias_of(w, column);
+    for (int g = 0; g < groups; g++, tile += TILE4, step += x->rows, total += x->rows) {
+        vf scale = widen((const _Float16 *)tile), least = widen((const _Float16 *)tile + LANES);
+        vb quads[QUADS];
+        unpack(tile + HEADER, quads);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            const int8_t *q = (int8_t *)x->data + (size_t)(first + r) * w->inputs + g * GROUP;
+            vi products = {0};
+            for (int j = 0; j < QUADS; j++) products = dot4(products, quads[j], q + 4 * j);
+            sum[r] = add_group(sum[r], products, scale, least, step + r, total + r);
+        }
+    }
+    for (int r = 0; r < rows; r++) put(p, index, first + r, sum[r]);
+}
+
+INLINE void grouped_columns(const product *p, int index) {
+    int first = 0, end = p->x->rows;
+    for (; end - first >= 16; first += 16) grouped_column(p, index, first, 16);
+    if (end - first >= 8) grouped_column(p, index, first, 8), first += 8;
+    if (end - first >= 4) grouped_column(p, index, first, 4), first += 4;
+    if (end - first >= 2) grouped_column(p, index, first, 2), first += 2;
+    if (end - first >= 1) grouped_column(p, index, first, 1);
+}
+
+#ifdef AMX
+/* Tiles 0 to 2 are sums, rows and weights of a group, 3 to 5 of the next. */
+static void shape_grouped(int rows) { shape_tiles(0x09, 0x12, rows, QUADS); }
+
+/* Integer products of a group and the next one with 16 outputs, into products[0] and [1]. */
+INLINE void multiply_pair(const uint8_t *tile, const uint8_t *q, int inputs, int two,
+                          vi products[2][BLOCK]) {
+    vb quads[2][QUADS];
+    unpack(tile + HEADER, quads[0]);
+    if (two) unpack(tile + TILE4 + HEADER, quads[1]);
+    settle();
+    _tile_zero(0);
+    _tile_loadd(1, q, inputs);
+    _tile_loadd(2, quads[0], 64);
+    _tile_dpbsud(0, 1, 2);
+    if (two) {
+        _tile_zero(3);
+        _tile_loadd(4, q + GROUP, inputs);
+        _tile_loadd(5, quads[1], 64);
+        _tile_dpbsud(3, 4, 5);
+        _tile_stored(3, products[1], 64);
+    }
+    _tile_stored(0, products[0], 64);
+    settle();
+}
+
+/* Like grouped_column, bit for bit; worth its overhead from five rows on. A pair of groups is added
+ * while the next one is multiplied: a tile just stored is slow to read. The first `done` rows have
+ * been put. */
+INLINE void grouped_tiles(const product *p, int index, int first, int rows, int done) {
+    const matrix *w = p->w;
+    const activations *x = p->x;
+    const int groups = w->inputs / GROUP, column = column_of(p, index);
+    const uint8_t *tile = grouped_at(w, column);
+    const uint8_t *q = x->data + (size_t)first * w->inputs;
+    const float *step = x->scale + first, *total = x->sum + first;
+    vf sum[BLOCK];
+    vi products[2][2][BLOCK];
+    for (int r = 0; r < rows; r++) sum[r] = bias_of(w, column);
+    multiply_pair(tile, q, w->inputs, groups > 1, products[0]);
+    for (int g = 0; g < groups; g += 2, tile += 2 * TILE4) {
+        if (g + 2 < groups)
+            multiply_pair(tile + 2 * TILE4, q + (g + 2) * GROUP, w->inputs, g + 3 < groups,
+                          products[(g / 2 + 1) % 2]);
+        for (int i = 0; i < 2 && g + i < groups; i++) {
+            const _Float16 *facts = (const _Float16 *)(tile + i * TILE4);
+            vf scale = widen(facts), least = widen(facts + LANES);
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; r++)
+                sum[r] = add_group(sum[r], products[g / 2 % 2][i][r], scale, least, step + r,
+                                   total + r);
+            step += x->rows, total += x->rows;
+        }
+    }
+    for (int r = done; r < rows; r++) put(p, index, first + r, sum[r]);
+}
+
+static void grouped_tiled(const product *p, int from, int end) {
+    const int rows = p->x->rows;
+    shape_grouped(rows < BLOCK ? rows : BLOCK);
+    for (; from < end; from++)
+        for (int first = 0; first < rows; first += BLOCK) {
+            const int start = block_start(first, rows);
+            if (rows < BLOCK)
+                grouped_tiles(p, from, 0, rows, 0);
+            else
+                grouped_tiles(p, from, start, BLOCK, first - start);
+        }
+}
+#endif
+
+/* Columns `from` to `end` of the product. */
+static void grouped_multiply(const product *p, int from, int end) {
+#ifdef AMX
+    if (p->x->rows > 4 && amx_granted()) {
+        grouped_tiled(p, from, end);
+        return;
+    }
+#endif
+    for (; from < end; from++) grouped_columns(p, from);
+}
