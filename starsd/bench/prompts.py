@@ -17,6 +17,10 @@ PLACES = (
 )
 
 
+SHORT_CHARS = 600
+"""Prompts longer than this measure the prefill."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """``turns`` are the user's, in order."""
@@ -36,6 +40,11 @@ def load_prompts() -> tuple[Prompt, ...]:
         )
     rows = map(json.loads, found.read_text("utf-8").splitlines())
     return tuple(Prompt(row["id"], row["category"], tuple(row["turns"])) for row in rows)
+
+
+def short(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Those whose answers are the work."""
+    return [prompt for prompt in prompts if len(prompt.turns[0]) <= SHORT_CHARS]
 
 
 def spread(prompts: Sequence[Prompt], count: int) -> list[Prompt]:

@@ -15,8 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from prometheus_client.parser import text_string_to_metric_families
-
+from starsd.bench.exposition import Exposition
 from starsd.bench.machine import describe, load_average, two_cores
 from starsd.bench.prompts import Prompt, load_prompts, spread
 from starsd.bench.speed_result import VARIANTS, Counts, Result, Timed, summarise
@@ -36,19 +35,27 @@ SETTLE_S = 10.0
 SEQUENCES = 2
 """One is served at a time; a hub may still hold the one before."""
 WARM_UP_TOKENS = 16
+OTHER_PLAIN = {
+    "plain int8": {"dtype": "auto", "quantize": "int8"},
+    "plain int4": {"dtype": "auto", "quantize": "int4"},
+    "plain bf16": {"dtype": "bfloat16", "quantize": "none"},
+}
+"""Plain decoding in our other precisions: what a star has to beat in the end."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What to measure. ``prompts`` 0: all."""
+    """What to measure. ``prompts`` 0: all; ``others``: plain decoding in other precisions too."""
 
     model: str
     draft: str
     dtype: str
     quantize: str
     depth: int
+    nodes: int
     wait_budget: float
     invariant: bool
+    others: bool
     prompts: int
     max_tokens: int
     temperature: float
@@ -58,6 +65,13 @@ class Setup:
     def batch_invariant(self) -> bool:
         """The star must give plain decoding's answers, bit for bit. Quantised models always do."""
         return self.invariant or self.quantize != "none"
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Whom each prompt is put to."""
+        mine = {"dtype": self.dtype, "quantize": self.quantize}
+        others = [name for name, precision in OTHER_PLAIN.items() if precision != mine]
+        return (*VARIANTS, *others) if self.others else VARIANTS
 
     def question(self, prompt: Prompt, seed: int) -> Question:
         return Question(prompt.turns[0], seed, self.temperature, self.max_tokens)
@@ -97,13 +111,14 @@ def check(setup: Setup) -> None:
         dtype=setup.dtype,
         quantize=setup.quantize,
         draft_depth=setup.depth,
+        draft_nodes=setup.nodes,
         wait_budget=setup.wait_budget,
     )
 
 
 def calls(setup: Setup) -> int:
     """Answers that ``measure`` waits for."""
-    return len(VARIANTS) * setup.repeats * len(spread(load_prompts(), setup.prompts))
+    return len(setup.variants) * setup.repeats * len(spread(load_prompts(), setup.prompts))
 
 
 def start(lab: Lab, setup: Setup, cores: tuple[int, int]) -> dict[str, Service]:
@@ -120,13 +135,22 @@ def start(lab: Lab, setup: Setup, cores: tuple[int, int]) -> dict[str, Service]:
     lab.start("star-hub", "draft", namespace="star", cores=hub_core, **hub)
     lab.start("colocated-hub", "draft", namespace="colocated", cores=target_core, **hub)
     lab.wait_ready(READY_S)
-    target = {**engine, "served_model_name": NAME, "cores": target_core}
-    drafting = {"draft_depth": setup.depth, "wait_budget": setup.wait_budget}
+    target = {**engine, "served_model_name": NAME, "cores": target_core, "prefix_cache": 0}
+    drafting = {
+        "draft_depth": setup.depth,
+        "draft_nodes": setup.nodes,
+        "wait_budget": setup.wait_budget,
+        "ngram": 0,
+    }
     for star in ("star", "colocated"):
         lab.start(star, "target", namespace=star, **target, **drafting).wait_ready(READY_S)
     lab.wait_hubs()
-    lab.start("plain", "target", redis_url="", drafting=False, **target).wait_ready(READY_S)
-    return {variant: lab.services[variant] for variant in VARIANTS}
+    for variant in setup.variants:
+        if variant not in lab.services:
+            own = target | OTHER_PLAIN.get(variant, {})
+            lab.start(variant, "target", redis_url="", drafting=False, ngram=0, **own)
+            lab.services[variant].wait_ready(READY_S)
+    return {variant: lab.services[variant] for variant in setup.variants}
 
 
 async def _ask_all(
@@ -145,7 +169,7 @@ async def _ask_all(
         }
         before = await _counted(targets["star"], warm["star"].answer.stats.rounds)
         timed = []
-        for number, repeat, prompt, variant in _turns(prompts, setup.repeats):
+        for number, repeat, prompt, variant in _turns(prompts, setup):
             asked = setup.question(prompt, number)
             one = await upstream.ask(targets[variant].url, asked)
             timed.append(one.of(prompt, variant, repeat))
@@ -156,13 +180,13 @@ async def _ask_all(
     return timed, (await _counted(targets["star"], before.rounds + rounds)).since(before)
 
 
-def _turns(prompts: Sequence[Prompt], repeats: int) -> Iterator[tuple[int, int, Prompt, str]]:
+def _turns(prompts: Sequence[Prompt], setup: Setup) -> Iterator[tuple[int, int, Prompt, str]]:
     """Who answers what when: every variant the same prompt, each time another one first."""
-    turn = 0
-    for repeat in range(repeats):
+    turn, variants = 0, setup.variants
+    for repeat in range(setup.repeats):
         for number, prompt in enumerate(prompts):
-            first = turn % len(VARIANTS)
-            for variant in VARIANTS[first:] + VARIANTS[:first]:
+            first = turn % len(variants)
+            for variant in variants[first:] + variants[:first]:
                 yield number, repeat, prompt, variant
             turn += 1
 
@@ -181,21 +205,12 @@ async def _counted(target: Service, rounds: float) -> Counts:
 
 def read_counts(exposition: str) -> Counts:
     """From the text of a target's /metrics."""
-    samples = {
-        (sample.name, next(iter(sample.labels.values()), "")): sample.value
-        for family in text_string_to_metric_families(exposition)
-        for sample in family.samples
-        if sample.name.startswith(("starsd:spec_decode", "starsd:round_seconds"))
-    }
-
-    def labelled(name: str) -> dict[str, float]:
-        return {label: value for (found, label), value in samples.items() if found == name}
-
+    found = Exposition(exposition)
     return Counts(
-        rounds=samples.get(("starsd:spec_decode_num_drafts_total", ""), 0.0),
-        proposed=labelled("starsd:spec_decode_num_draft_tokens_total"),
-        accepted=labelled("starsd:spec_decode_num_accepted_tokens_total"),
-        seconds=labelled("starsd:round_seconds_total"),
+        rounds=found.value("starsd:spec_decode_num_drafts_total"),
+        proposed=found.labelled("starsd:spec_decode_num_drafts_reaching_total"),
+        accepted=found.labelled("starsd:spec_decode_num_accepted_tokens_total"),
+        seconds=found.labelled("starsd:round_seconds_total"),
     )
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from starsd.bench.exposition import less
 from starsd.bench.prompts import Prompt
 from starsd.check.client import Answer
 from starsd.errors import ConfigError
 
 VARIANTS = ("plain", "colocated", "star")
 PARTS = ("queue", "draft", "network", "verify")
+PHRASE, OFTEN = 8, 4
+"""A text that says so many tokens in a row so often is looping."""
+
+
+def loops(ids: Sequence[int]) -> bool:
+    """Small models fall into repeating themselves, and then any draft is right."""
+    phrases = Counter(tuple(ids[at : at + PHRASE]) for at in range(len(ids) - PHRASE + 1))
+    return max(phrases.values(), default=0) >= OFTEN
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,10 @@ class Timed:
         return replace(
             self, prompt=prompt.id, category=prompt.category, variant=variant, repeat=repeat
         )
+
+    @property
+    def loops(self) -> bool:
+        return loops(self.answer.ids)
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -60,7 +74,8 @@ class Timed:
 
 @dataclass(frozen=True)
 class Counts:
-    """Counters of a target: rounds, tokens by position, and seconds of rounds by part."""
+    """Counters of a target: rounds, how many proposed a token at a position and how many had one
+    accepted there, and seconds of rounds by part."""
 
     rounds: float = 0.0
     proposed: Mapping[str, float] = field(default_factory=dict)
@@ -70,14 +85,10 @@ class Counts:
     def since(self, before: Counts) -> Counts:
         return Counts(
             self.rounds - before.rounds,
-            _less(self.proposed, before.proposed),
-            _less(self.accepted, before.accepted),
-            _less(self.seconds, before.seconds),
+            less(self.proposed, before.proposed),
+            less(self.accepted, before.accepted),
+            less(self.seconds, before.seconds),
         )
-
-
-def _less(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    return {label: value - before.get(label, 0.0) for label, value in after.items()}
 
 
 @dataclass(frozen=True)
@@ -100,12 +111,16 @@ class Result:
 
     star_over_plain: float
     star_over_colocated: float
+    star_over_best_plain: float
+    plain_by_precision: dict[str, float]
     spread: dict[str, tuple[float, float]]
     plain_tokens_per_s: float
     colocated_tokens_per_s: float
     star_tokens_per_s: float
     ttft_ms: dict[str, float]
     tokens_per_round: float | None
+    tokens_per_round_without_loops: float | None
+    looping: int
     acceptance: float | None
     acceptance_by_position: list[float]
     round_us: dict[str, float]
@@ -142,10 +157,13 @@ def summarise(
     speeds = median_speeds(pairs)
     if not speeds:
         raise ConfigError("no prompt has an answer of two steps from each: raise --max-tokens")
+    plain = plain_speeds(pairs)
     identical = sum(by["star"].answer.outcome == by["plain"].answer.outcome for by in pairs)
     return Result(
         star_over_plain=speeds["star"] / speeds["plain"],
         star_over_colocated=speeds["star"] / speeds["colocated"],
+        star_over_best_plain=speeds["star"] / max(plain.values()),
+        plain_by_precision=plain,
         spread={
             f"star_over_{other}": quartiles(_ratios(pairs, other))
             for other in ("plain", "colocated")
@@ -155,6 +173,8 @@ def summarise(
         star_tokens_per_s=speeds["star"],
         ttft_ms={v: 1000 * statistics.median(by[v].ttft_s for by in pairs) for v in VARIANTS},
         tokens_per_round=tokens_per_round(star),
+        tokens_per_round_without_loops=tokens_per_round([one for one in star if not one.loops]),
+        looping=sum(one.loops for one in star),
         acceptance=acceptance(star),
         acceptance_by_position=by_position(counts),
         round_us=round_us(counts, sum(one.decode_s for one in star)),
@@ -194,6 +214,16 @@ def median_speeds(pairs: Paired) -> dict[str, float]:
     return {v: statistics.median(by[v] for by in speeds) for v in VARIANTS} if speeds else {}
 
 
+def plain_speeds(pairs: Paired) -> dict[str, float]:
+    """Medians of plain decoding in every precision measured, over the same prompts."""
+    counted = [by for by in pairs if all(by[name].tokens_per_s is not None for name in VARIANTS)]
+    names = [name for name in counted[0] if name.startswith("plain")] if counted else []
+    return {
+        name: statistics.median(speed for by in counted if (speed := by[name].tokens_per_s))
+        for name in names
+    }
+
+
 def _ratios(pairs: Paired, other: str) -> list[float]:
     return [by["star"] / by[other] for by in _speeds(pairs)]
 
@@ -219,7 +249,7 @@ def acceptance(star: Sequence[Timed]) -> float | None:
 
 
 def by_position(counts: Counts) -> list[float]:
-    """Share of the proposals' tokens at each position that was accepted."""
+    """Share of the proposals with a token at a position that had one accepted there."""
     reached = sorted(
         (position for position in counts.proposed if counts.proposed[position]), key=int
     )

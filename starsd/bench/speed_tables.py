@@ -34,6 +34,12 @@ def lines(result: Result) -> Iterator[str]:
     for name, value in ratios.items():
         low, high = result.spread[name]
         yield f"{name} {value:.3f}, half of the answers within {low:.3f} to {high:.3f}"
+    if len(result.plain_by_precision) > 1:
+        speeds = ", ".join(f"{name} {one:.1f}" for name, one in result.plain_by_precision.items())
+        yield f"star_over_best_plain {result.star_over_best_plain:.3f} ({speeds} tokens/s)"
+    if result.looping:
+        without = number(result.tokens_per_round_without_loops)
+        yield f"{result.looping} answers of the star loop; {without} tokens a round without them"
     answers = f"{result.identical} of {result.total} answers identical to plain decoding"
     yield answers + ("" if result.passed else ": FAILED, batch-invariant mode excuses none")
     yield (

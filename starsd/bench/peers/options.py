@@ -51,8 +51,6 @@ def check(options: Options) -> None:
             )
     if options.draft != NO_DRAFT and len(options.cores) != 2:
         raise ConfigError("a star takes two cores, target and hub: --cores 0,1", param="--cores")
-    if options.out:
-        record.check_writable(options.out)
     if options.plot:
         plot.check_installed()
         record.check_writable(options.plot)

@@ -58,8 +58,9 @@ def star(
 
 
 def _common(model: str, at_once: int) -> dict[str, Any]:
+    """The same prompts come again and again, so no server keeps their prefixes."""
     facts = {"model": model, "served_model_name": SERVED, "max_sequences": at_once}
-    return {"log_level": "warning", **facts}
+    return {"log_level": "warning", "prefix_cache": 0, **facts}
 
 
 def _behind_gateway(lab: Lab, name: str, precision: str, timeout_s: float) -> Server:

@@ -110,6 +110,8 @@ def remarks(result: PeersResult) -> Iterator[str]:
     client = "shared with the client" if shared else f"the client on {clients}"
     yield f"every server on cores {cores}, {client}; {result.machine.cpu}"
     yield f"load average {result.load_before} before, {result.load_after} after"
+    for group, versions in result.versions.items():
+        yield f"{group}: " + ", ".join(f"{name} {number}" for name, number in versions.items())
     counts = set(result.prompt_tokens.values())
     if len(counts) > 1:
         yield f"the prompts differ in tokens: {result.prompt_tokens}"

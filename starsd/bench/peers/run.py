@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from starsd.bench import record
 from starsd.bench.machine import describe, load_average
@@ -15,11 +16,8 @@ from starsd.bench.peers import plot, result
 from starsd.bench.peers.field import Field, Say, client_cores
 from starsd.bench.peers.options import Options, check
 from starsd.bench.peers.result import PLAIN, STAR, PeersResult
-from starsd.bench.prompts import Prompt, load_prompts, spread
+from starsd.bench.prompts import load_prompts, short, spread
 from starsd.errors import UnavailableError
-
-SHORT_CHARS = 600
-"""Prompts longer than this measure the prefill."""
 
 
 def run(options: Options, say: Say) -> PeersResult:
@@ -30,7 +28,14 @@ def run(options: Options, say: Say) -> PeersResult:
         UnavailableError: nobody was left to be measured.
     """
     check(options)
-    prompts = spread(_short(load_prompts()), options.prompts)
+    result = record.kept(options.out, "peers", lambda: _measured(options, say))
+    if options.plot:
+        plot.draw(result, options.plot)
+    return result
+
+
+def _measured(options: Options, say: Say) -> tuple[PeersResult, dict[str, Any]]:
+    prompts = spread(short(load_prompts()), options.prompts)
     before = load_average()
     with ended_by_sigterm(), Field(options, prompts, say) as field:
         field.start()
@@ -38,16 +43,8 @@ def run(options: Options, say: Say) -> PeersResult:
     summary = _summary(options, field, before)
     if not summary.tokens_per_s:
         raise UnavailableError("no server could be measured")
-    if options.out:
-        runs = [{**asdict(run), "tokens_per_s": run.tokens_per_s} for run in field.runs]
-        record.write(options.out, summary, {"options": _plain(options), "runs": runs})
-    if options.plot:
-        plot.draw(summary, options.plot)
-    return summary
-
-
-def _short(prompts: Sequence[Prompt]) -> list[Prompt]:
-    return [prompt for prompt in prompts if len(prompt.turns[0]) <= SHORT_CHARS]
+    runs = [{**asdict(run), "tokens_per_s": run.tokens_per_s} for run in field.runs]
+    return summary, {"options": _plain(options), "runs": runs}
 
 
 def _plain(options: Options) -> dict[str, object]:

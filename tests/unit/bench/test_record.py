@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from starsd.bench.record import as_line, check_writable, rounded, write
+from starsd.bench.record import as_line, kept, rounded, write
 from starsd.errors import ConfigError
 
 
@@ -33,10 +34,11 @@ def test_a_line_for_programs() -> None:
 
 
 def test_a_file_has_the_raw_data_too(tmp_path: Path) -> None:
-    write(tmp_path / "out.json", RESULT, {"answers": [{"text": "día", "s": 0.1234567}]})
+    write(tmp_path / "out.json", "whole", RESULT, {"answers": [{"text": "día", "s": 0.1234567}]})
     text = (tmp_path / "out.json").read_text("utf-8")
     assert "día" in text
     assert json.loads(text) == {
+        "kind": "whole",
         **PLAIN,
         "facts": {"load": 0.12346},
         "answers": [{"text": "día", "s": 0.12346}],
@@ -50,6 +52,15 @@ def test_whole_numbers_and_booleans_stay() -> None:
 
 
 def test_a_bad_path_is_told_before_the_work(tmp_path: Path) -> None:
+    measured = []
+
+    def measure() -> tuple[Whole, dict[str, Any]]:
+        measured.append(1)
+        return RESULT, {"times": [1.5]}
+
     with pytest.raises(ConfigError, match="No such file"):
-        check_writable(tmp_path / "absent" / "out.json")
-    check_writable(tmp_path / "out.json")
+        kept(tmp_path / "absent" / "out.json", "whole", measure)
+    assert measured == []
+    assert kept(tmp_path / "out.json", "whole", measure) is RESULT
+    assert json.loads((tmp_path / "out.json").read_text())["times"] == [1.5]
+    assert kept(None, "whole", measure) is RESULT

@@ -28,8 +28,10 @@ SETUP = Setup(
     dtype="bfloat16",
     quantize="none",
     depth=3,
+    nodes=0,
     wait_budget=7.5,
     invariant=True,
+    others=False,
     prompts=2,
     max_tokens=5,
     temperature=0.5,
@@ -91,7 +93,23 @@ def test_plain_has_no_star_at_all(lab: Any) -> None:
     start(lab, SETUP, (0, 1))
     plain = lab.settings["plain"]
     assert (plain["drafting"], plain["redis_url"]) == (False, "")
-    assert not {"draft_depth", "wait_budget"} & plain.keys()
+    assert not {"draft_depth", "draft_nodes", "wait_budget"} & plain.keys()
+
+
+def test_others_are_plain_in_our_other_precisions(lab: Any) -> None:
+    setup = replace(SETUP, others=True, dtype="auto", quantize="int8")
+    assert list(start(lab, setup, (4, 7)))[3:] == ["plain int4", "plain bf16"]
+    own, mine = lab.settings["plain int4"], lab.settings["plain"]
+    assert own == mine | {"quantize": "int4"}
+    assert lab.settings["plain bf16"] == mine | {"quantize": "none", "dtype": "bfloat16"}
+    assert calls(setup) == 5 * 2 * 2
+
+
+def test_nodes_and_nothing_of_the_targets_own_to_propose(lab: Any) -> None:
+    start(lab, replace(SETUP, nodes=11), (0, 1))
+    for name in ("star", "colocated"):
+        assert (lab.settings[name]["draft_nodes"], lab.settings[name]["ngram"]) == (11, 0)
+    assert lab.settings["plain"]["ngram"] == 0
 
 
 def test_weights_and_precision_are_the_same_everywhere(lab: Any) -> None:
@@ -126,6 +144,7 @@ def test_targets_time_their_first_steps_in_quiet(lab: Any) -> None:
         {"dtype": "bf16"},
         {"quantize": "int4"},  # with bfloat16
         {"depth": 65},
+        {"nodes": 16},
         {"wait_budget": 1001.0},
     ],
 )
@@ -233,8 +252,8 @@ def test_zero_prompts_are_all() -> None:
 def test_counters_are_read_as_the_target_exposes_them() -> None:
     stats = StarStats()
     assert read_counts(stats.exposition().decode()) == Counts()
-    stats.round(3, 1)
-    stats.round(2, 2)
+    stats.round([1, 3, 1], 1, "hub")
+    stats.round([1, 1], 2, "ngram")
     stats.round_trip(0.5, 100_000, 250_000)
     stats.verified(2, 0.25)
     assert read_counts(stats.exposition().decode()) == Counts(

@@ -105,6 +105,30 @@ def test_counts_are_differences() -> None:
     assert after.since(before) == Counts(2, {"0": 2, "1": 2}, {"0": 1, "1": 1}, {"draft": 1.5})
 
 
+def test_the_best_plain_of_all_precisions_is_what_counts() -> None:
+    pairs = [*trio(10, 10, 30, prompt="a"), *trio(20, 10, 30, prompt="b")]
+    alone = result(pairs)
+    assert alone.plain_by_precision == {"plain": 15}
+    assert alone.star_over_best_plain == alone.star_over_plain == 2
+    others = [timed("plain int4", speed, prompt=one) for one, speed in (("a", 50), ("b", 70))]
+    found = result([*pairs, *others])
+    assert found.plain_by_precision == {"plain": 15, "plain int4": 60}
+    assert (found.star_over_plain, found.star_over_best_plain) == (2, 0.5)
+
+
+def test_looping_answers_are_told_apart() -> None:
+    looping = tuple(range(9)) * 5
+    good = RequestStats(rounds=1, proposed=4, accepted=4)
+    found = result(
+        [
+            *trio(1, 1, 1, prompt="a", ids=looping, stats=good),
+            *trio(1, 1, 1, prompt="b", ids=tuple(range(40))),
+        ]
+    )
+    assert found.looping == 1
+    assert (found.tokens_per_round, found.tokens_per_round_without_loops) == (13 / 5, 2)
+
+
 def test_categories_are_told_apart() -> None:
     good = RequestStats(rounds=2, proposed=8, accepted=8)
     rewrite, writing = result(
