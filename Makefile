@@ -2,6 +2,7 @@
 # make run     the whole star in the foreground; options: make run ARGS="--targets 3 --port 8080"
 # make test    lint, types, import contracts, dependencies, all tests
 # make load    30 s of Locust on a star of its own; options: make load ARGS="--users 2 --run-time 10s"
+# make conformance  every client of the API on a star of its own, then docs/conformance.md: 5 minutes
 # make compose-test   docker-compose.yml for real, in an engine of its own: root on Debian, 7 minutes
 # make lint, make format, make docs (docs/settings.md), make constraints (after an upgrade)
 # make manifests   k8s/manifests and the settings in the chart's schema
@@ -13,7 +14,7 @@ STAMP := $(VENV)/.setup
 ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: setup run test load compose-test lint format docs manifests constraints
+.PHONY: setup run test load conformance compose-test lint format docs manifests constraints
 
 setup: $(STAMP)
 
@@ -24,11 +25,25 @@ $(STAMP): pyproject.toml constraints.txt scripts/make-venv
 run: $(STAMP)
 	exec $(BIN)/starsd up $(ARGS)
 
+# Two at a time; services that are shared by a file's tests file by file. What breaks or times real
+# services has the machine for itself.
+PARALLEL := tests/unit tests/identity tests/deploy
+BY_FILE := tests/cases tests/conformance tests/integration/bus tests/integration/fronts \
+    tests/integration/gateway
+
 test: lint
-	$(BIN)/pytest $(PYTEST_ARGS)
+	status=0; \
+	$(BIN)/pytest --numprocesses 2 $(PYTEST_ARGS) $(PARALLEL) || status=1; \
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS) $(BY_FILE) || status=1; \
+	$(BIN)/pytest $(PYTEST_ARGS) $(foreach folder,$(PARALLEL) $(BY_FILE),--ignore $(folder)) || status=1; \
+	exit $$status
 
 load: $(STAMP)
 	scripts/load $(VENV) $(ARGS)
+
+conformance: $(STAMP)
+	DIFFERENTIAL_REQUESTS=300 $(BIN)/pytest tests/conformance
+	$(BIN)/python -m tests.conformance.run
 
 compose-test: $(STAMP)
 	scripts/compose-test $(VENV)

@@ -85,6 +85,12 @@ class ContextLengthError(RequestError):
     code = "context_length_exceeded"
 
 
+class GrammarError(RequestError):
+    """A schema, regex or grammar that is wrong, or too large to be enforced."""
+
+    code = "invalid_grammar"
+
+
 class UnknownModelError(RequestError):
     """No live target serves the model asked for."""
 

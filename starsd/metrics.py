@@ -111,10 +111,12 @@ class RequestMetrics:
 
 
 class RequestClock:
-    """Times one request, from construction to exactly one ``end``."""
+    """Times one request, from construction to exactly one ``end``. Times per token are those of
+    one of its ``choices``, which come side by side."""
 
-    def __init__(self, metrics: RequestMetrics) -> None:
+    def __init__(self, metrics: RequestMetrics, choices: int = 1) -> None:
         self._metrics = metrics
+        self._choices = choices
         self._start = time.monotonic()
         self._first: float | None = None
         self._last = self._start
@@ -137,7 +139,7 @@ class RequestClock:
             self._metrics.ttft.observe(now - self._start)
         else:
             for _ in range(count):
-                self._metrics.itl.observe((now - self._last) / count)
+                self._metrics.itl.observe(self._choices * (now - self._last) / count)
         self._last = now
 
     def end(self, outcome: Outcome, prompt_tokens: int = 0) -> None:
@@ -145,5 +147,6 @@ class RequestClock:
         self._metrics.ended(outcome)
         self._metrics.e2e.observe(time.monotonic() - self._start)
         self._metrics.prompt_tokens.inc(prompt_tokens)
-        if self._first is not None and self._tokens > 1:
-            self._metrics.tpot.observe((self._last - self._first) / (self._tokens - 1))
+        if self._first is not None and self._tokens > self._choices:
+            took_s, further = self._last - self._first, self._tokens - self._choices
+            self._metrics.tpot.observe(self._choices * took_s / further)

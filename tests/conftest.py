@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes is the machine's affair.
+hypothesis.settings.register_profile("starsd", deadline=None)
+hypothesis.settings.load_profile("starsd")
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from starsd.protocol.events import (
     Done,
     Event,
     Generate,
+    Likelihood,
+    TokenLogprobs,
     Usage,
 )
 from starsd.protocol.frames import FinishReason, Origin, RequestStats
@@ -33,16 +35,33 @@ Step = Event | bytes | float | str
 
 
 def begin(seed: int = 5) -> Begin:
-    return Begin(prompt_ids=[1, 2, 3], seed=seed, fingerprint="fp-1")
+    return Begin(model="tiny", prompt_ids=[1, 2, 3], seed=seed, fingerprint="fp-1")
 
 
-def delta(text: str, count: int = 1) -> Delta:
-    return Delta(ids=[7] * count, origins=[Origin.PLAIN] * count, text=text)
+def delta(
+    text: str, count: int = 1, choice: int = 0, logprobs: list[TokenLogprobs] | None = None
+) -> Delta:
+    origins = [Origin.PLAIN] * count
+    lengths = [*[0] * (count - 1), len(text)]
+    return Delta(
+        choice=choice,
+        ids=[7] * count,
+        origins=origins,
+        text=text,
+        lengths=lengths,
+        logprobs=logprobs,
+    )
 
 
-def done(reason: FinishReason = FinishReason.STOP, text: str = "", tokens: int = 2) -> Done:
+def logprobs(token: bytes) -> TokenLogprobs:
+    return TokenLogprobs(Likelihood(token, -0.5), [Likelihood(b"top", -0.25)])
+
+
+def done(
+    reason: FinishReason = FinishReason.STOP, text: str = "", tokens: int = 2, choice: int = 0
+) -> Done:
     usage = Usage(prompt_tokens=3, completion_tokens=tokens)
-    return Done(text=text, reason=reason, usage=usage, stats=STATS)
+    return Done(choice=choice, text=text, reason=reason, usage=usage, stats=STATS)
 
 
 def hello_world() -> list[Step]:

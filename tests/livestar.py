@@ -325,7 +325,7 @@ def signal_pod(service: Service, number: signal.Signals) -> None:
     os.killpg(service.process.pid, number)
 
 
-def eventually(condition: Callable[[], bool], what: str, within_s: float = DEADLINE_S) -> None:
+def eventually(condition: Callable[[], object], what: str, within_s: float = DEADLINE_S) -> None:
     """Wait for a condition. Raises AssertionError at the deadline."""
     deadline = time.monotonic() + within_s
     while not condition():

@@ -9,23 +9,31 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
+from llguidance import LLTokenizer
+
+from services.draft.stats import HubStats
 from services.draft.step import HubLoop
+from services.target.features import Features as FeatureStore
 from services.target.star import Star
 from services.target.stats import StarStats
 from services.target.step import TargetLoop
 from starsd.bus.memory import MemoryBroker, MemoryHubBus
+from starsd.drafters.interface import Drafter
 from starsd.drafters.lm import LmDrafter
-from starsd.engine.interface import Logits, Row, Runner
+from starsd.engine.interface import Features, Logits, Row, Runner
 from starsd.errors import ErrorBody
+from starsd.grammar.compiler import GrammarCompiler
 from starsd.process.channel import FrameDecoder, LoopChannel, encode_frame
+from starsd.process.parts import Parts
 from starsd.protocol.frames import (
     Cancel,
     Emitted,
     Failed,
     Finished,
     FinishReason,
+    Logprobs,
     Origin,
     RequestStats,
     Submit,
@@ -35,6 +43,7 @@ from starsd.protocol.frames import (
 from starsd.protocol.messages import Facts, Limits
 from starsd.protocol.pods import DrafterKind, HubPod, Offer, PodState
 from starsd.settings import DraftSettings, TargetSettings
+from tests.scripted import byte_tokens
 
 TARGET_STEP_S = 0.01
 DRAFT_STEP_S = 0.001
@@ -58,14 +67,34 @@ class TimedRunner:
         self.vocab_size = runner.vocab_size
         self.max_length = runner.max_length
         self.slots = runner.slots
+        self.kv_blocks = runner.kv_blocks
+        self.state = runner.state
         self.fingerprint = runner.fingerprint
         self.revision = runner.revision
         self.forwards = 0
+
+    def parts(self) -> dict[str, float]:
+        return self._runner.parts()
 
     def forward(self, rows: Sequence[Row]) -> list[Logits]:
         self._clock.now += self.cost_s
         self.forwards += 1
         return self._runner.forward(rows)
+
+    def tap(self, layers: Sequence[int]) -> None:
+        self._runner.tap(layers)
+
+    def features(self) -> list[Features]:
+        return self._runner.features()
+
+    def release(self, slot: int, length: int = 0) -> None:
+        self._runner.release(slot, length)
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        self._runner.copy(source, slot, length)
+
+    def compact(self, slot: int, start: int, path: Sequence[int]) -> None:
+        self._runner.compact(slot, start, path)
 
 
 @dataclass
@@ -74,6 +103,7 @@ class Answer:
 
     tokens: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)
     reason: FinishReason | None = None
     stats: RequestStats = field(default_factory=RequestStats)
     error: ErrorBody | None = None
@@ -84,31 +114,39 @@ class Pod:
     """One target loop, with the front's end of its channel."""
 
     def __init__(self, star: MiniStar, index: int, runner: Runner, **settings: Any) -> None:
-        given: dict[str, Any] = {"id": f"t{index}", "boot": "b", **settings}
+        own = {"id": f"t{index}", "boot": "b", "depth_control": "fixed"}
+        given: dict[str, Any] = {**own, **settings}
         self.settings = TargetSettings(**given)
         self.bus = star.broker.target_bus(self.settings.id, "b")
         self._front, loop_end = socket.socketpair()
         self._front.setblocking(False)
         self._decoder: FrameDecoder[ToFront] = FrameDecoder(ToFront)
         self.channel: LoopChannel[ToLoop] = LoopChannel(loop_end, ToLoop)
-        self.stats = StarStats()
+        self.stats = StarStats(Parts(clock=star.clock))
         facts = Facts(
             tokenizer="tok",
             vocab_size=runner.vocab_size,
             revision=runner.revision,
             max_length=runner.max_length,
         )
-        self.star = Star(self.bus, facts, self.settings, star.clock, self.stats)
-        self.star.plain_step_s = TARGET_STEP_S
         self.runner = TimedRunner(runner, star.clock, TARGET_STEP_S)
+        features = FeatureStore(
+            self.runner, self.settings.draft_context, whole=self.settings.prefix_cache > 0
+        )
+        self.star = Star(self.bus, facts, self.settings, star.clock, self.stats, features)
+        self.star.plain_step_s = TARGET_STEP_S
         self.loop = TargetLoop(
             self.runner,
             self.star,
             self.channel,
             self.settings,
             self.stats,
+            features,
             star.clock,
             star.wait,
+            grammars=GrammarCompiler(
+                star.tokens or byte_tokens(runner.vocab_size), runner.vocab_size
+            ),
         )
         self.answers: dict[str, Answer] = {}
 
@@ -134,6 +172,7 @@ class Pod:
             case Emitted():
                 self.answers[frame.id].tokens += frame.tokens
                 self.answers[frame.id].origins += frame.origins
+                self.answers[frame.id].logprobs += frame.logprobs or ()
             case Finished():
                 answer = self.answers[frame.id]
                 answer.reason, answer.stats = frame.reason, frame.stats
@@ -170,7 +209,10 @@ class MiniStar:
         bus_type: type[MemoryHubBus] = MemoryHubBus,
         target: dict[str, Any] | None = None,
         draft: dict[str, Any] | None = None,
+        tokens: LLTokenizer | None = None,
     ) -> None:
+        """``tokens`` as grammars see them; default: bytes."""
+        self.tokens = tokens
         self.clock = SimulatedClock()
         self.broker = MemoryBroker()
         self.hub: Steps | None = None
@@ -193,12 +235,25 @@ class MiniStar:
     ) -> None:
         given: dict[str, Any] = {"id": "hub", "boot": boot, **settings}
         draft = DraftSettings(**given)
-        offer = make_offer(runner, draft.max_depth)
+        timed = TimedRunner(runner, self.clock, cost_s)
+        parts = Parts(clock=self.clock)
+        drafter, offer = LmDrafter(timed, draft, parts), make_offer(runner, draft.max_depth)
+        self.run_hub(drafter, offer, draft, parts, bus_type)
+
+    def run_hub(
+        self,
+        drafter: Drafter,
+        offer: Offer,
+        draft: DraftSettings,
+        parts: Parts,
+        bus_type: type[MemoryHubBus] = MemoryHubBus,
+    ) -> None:
+        boot = draft.boot
         self.hub_bus = bus = bus_type(self.broker, "hub", boot, offer.digest)
         ours, theirs = socket.socketpair()
         channel: LoopChannel[ToLoop] = LoopChannel(theirs, ToLoop)
-        timed = TimedRunner(runner, self.clock, cost_s)
-        self.hub = HubLoop(LmDrafter(timed, draft), offer, bus, channel, draft, self.clock)
+        self.hub_stats = stats = HubStats(parts)
+        self.hub = HubLoop(drafter, offer, bus, channel, draft, self.clock, stats)
         self.hub_closers += [channel.close, ours.close, bus.close]
         self.hub.step()
         self.announce([make_pod(offer, boot)])
@@ -262,7 +317,7 @@ class MiniStar:
         for close in self.hub_closers:
             close()
 
-    def __enter__(self) -> MiniStar:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

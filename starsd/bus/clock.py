@@ -33,5 +33,6 @@ class ServerClock:
         """Seconds since the entry was added; never negative, 0 before the first reading."""
         if self._offset is None:
             return 0.0
-        added = max(entry_ms(entry_id) / 1000, self._floor)
+        # An id counts whole milliseconds; the entry came half of one later, on the average.
+        added = max((entry_ms(entry_id) + 0.5) / 1000, self._floor)
         return max(0.0, self._clock() + self._offset - added)

@@ -19,6 +19,7 @@ from starsd.bus.screening import bad_answer, check_reply_key, decode_job
 from starsd.bus.streams import CLOSE_S, REPLY_MAXLEN, Entry
 from starsd.bus.waiting import wait_readable
 from starsd.errors import ProtocolError
+from starsd.log import Seldom
 from starsd.protocol.codec import encode
 from starsd.protocol.keys import FIELD, GROUP, Keys
 from starsd.protocol.messages import ToTarget
@@ -65,6 +66,7 @@ class RedisHubBus:
         self._inbox: list[Job | BadJob] = []
         self._finished: defaultdict[str, list[str]] = defaultdict(list)
         self._gone: set[str] = set()
+        self._complain = Seldom()
 
     @property
     def connected(self) -> bool:
@@ -149,7 +151,6 @@ class RedisHubBus:
             self.reply(*answer)
         self._finish(entry)
         self._inbox.append(BadJob(f"{entry.queue} {entry.id}: {reason}"))
-        log.warning("bad job", queue=entry.queue, entry=entry.id, reason=reason)
 
     # Replies out
 
@@ -164,7 +165,7 @@ class RedisHubBus:
         if reply is None:
             self._gone.add(reply_key)
         elif isinstance(reply, hiredis.ReplyError):
-            log.warning("reply refused", reply_key=reply_key, error=str(reply))
+            self._complain(log.warning, "reply refused", reply_key=reply_key, error=str(reply))
 
     def done(self, job: Job) -> None:
         self._hygiene.held.pop((job.queue, job.entry), None)

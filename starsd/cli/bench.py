@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from starsd.bench import record
+from starsd.bench import report as reports
 from starsd.bench.speed import Setup, calls, measure
 from starsd.bench.speed_result import Result
 from starsd.bench.speed_tables import lines, tables
 from starsd.check.lab import Lab
-from starsd.cli.console import told
+from starsd.cli.console import show, told
 from starsd.cli.plan import wait_budget
 from starsd.settings import TargetSettings
 
@@ -24,16 +25,23 @@ app = typer.Typer(no_args_is_help=True, help="Measurements to repeat yourself.")
 @app.command()
 def speed(
     model: Annotated[str, typer.Option(help="As for starsd up.")] = "smollm2-135m-instruct",
-    draft: Annotated[str, typer.Option(help="As for starsd up, but not none.")] = "self",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    draft: Annotated[str, typer.Option(help="As for starsd up, but not none.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     quantize: Annotated[str, typer.Option(help="none, int8 or int4.")] = "none",
-    depth: Annotated[int, typer.Option(min=1, max=64, help="Tokens to propose per round.")] = 4,
+    depth: Annotated[int, typer.Option(min=1, max=64, help="Tokens to propose per round.")] = 6,
+    nodes: Annotated[
+        int,
+        typer.Option(min=0, max=15, help="At most, of a tree, where hubs draft trees; 0: chains."),
+    ] = 15,
     budget: Annotated[
         float | None,
         typer.Option("--wait-budget", min=0, help="In plain steps. Default: as starsd up."),
     ] = None,
     invariant: Annotated[
         bool, typer.Option("--invariant", help="Batch-invariant mode; answers must be identical.")
+    ] = False,
+    others: Annotated[
+        bool, typer.Option("--others", help="Plain decoding in our other precisions too.")
     ] = False,
     prompts: Annotated[int, typer.Option(min=0, help="Of all categories; 0: all 96.")] = 24,
     max_tokens: Annotated[int, typer.Option(min=2, help="Tokens per answer.")] = 128,
@@ -52,37 +60,36 @@ def speed(
         dtype=dtype,
         quantize=quantize,
         depth=depth,
+        nodes=nodes,
         wait_budget=budget_of(draft, depth) if budget is None else budget,
         invariant=invariant,
+        others=others,
         prompts=prompts,
         max_tokens=max_tokens,
         temperature=temperature,
         repeats=repeats,
     )
     with told():
-        result = _measure(setup, out)
-    _print(result, as_json=as_json)
+        result = record.kept(out, "speed", lambda: _measure(setup))
+    show(result, (*tables(result), *lines(result)), as_json=as_json)
     raise typer.Exit(0 if result.passed else 1)
 
 
-def _measure(setup: Setup, out: Path | None) -> Result:
-    if out is not None:
-        record.check_writable(out)
+@app.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(help="Written by --out.", show_default=False)],
+) -> None:
+    """The tables of several results in Markdown, as in docs/benchmarks.md."""
+    with told():
+        typer.echo(reports.report(files))
+
+
+def _measure(setup: Setup) -> tuple[Result, dict[str, Any]]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("answers", total=calls(setup))
         with Lab(log_level="warning") as lab:
             result, timed = measure(setup, lab, lambda: progress.advance(task))
-    if out is not None:
-        record.write(out, result, {"answers": [one.as_json() for one in timed]})
-    return result
-
-
-def _print(result: Result, *, as_json: bool) -> None:
-    console = Console(stderr=as_json, highlight=False)
-    for part in (*tables(result), *lines(result)):
-        console.print(part, soft_wrap=isinstance(part, str))
-    if as_json:
-        typer.echo(record.as_line(result))
+    return result, {"answers": [one.as_json() for one in timed]}
 
 
 def budget_of(draft: str, depth: int) -> float:

@@ -1,4 +1,4 @@
-"""``starsd chat``: one question to a gateway, its answer as it comes, then how fast it came."""
+"""``starsd chat``: questions to a gateway, answers as they come, then how fast they came."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from starsd.errors import ErrorBody, RemoteError, StarsdError, TransportError, U
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 """The longest silence; the gateway sends comments while it has nothing to say."""
 
+Show = Callable[[str, str | None], None]
+"""Gets each piece of text, and how the star came by it (``accepted``, ``recovered``, ``bonus``,
+``plain``), if that is known."""
+
 
 @dataclass(frozen=True)
-class Question:
-    """What to ask. None leaves a parameter to the gateway's default."""
+class Wishes:
+    """How to answer. None leaves a parameter to the gateway's default."""
 
-    text: str
     model: str
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
 
-    def body(self) -> dict[str, Any]:
+    @property
+    def fields(self) -> dict[str, Any]:
         optional = {
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
@@ -34,9 +38,9 @@ class Question:
         }
         return {
             "model": self.model,
-            "messages": [{"role": "user", "content": self.text}],
             "stream": True,
             "stream_options": {"include_usage": True},
+            "starsd": {"origins": True},
             **{name: value for name, value in optional.items() if value is not None},
         }
 
@@ -84,25 +88,47 @@ class Report:
             yield f"by {target}"
 
 
-def chat(url: str, question: Question, show: Callable[[str], None], client: httpx.Client) -> Report:
-    """Ask the gateway at ``url``; ``show`` gets each piece of text.
+class Dialogue:
+    """A conversation with the gateway at ``url``; every question comes with all that was said."""
 
-    Raises:
-        UnavailableError: nothing answers there.
-        TransportError: the stream broke.
-        RemoteError: the gateway refused, or failed in mid-answer.
-    """
-    report = Report(asked=time.monotonic())
-    try:
-        with client.stream("POST", f"{url}/v1/chat/completions", json=question.body()) as answer:
-            _check(answer)
-            for chunk in chunks(answer.iter_lines()):
-                _take(chunk, report, show)
-    except httpx.ConnectError as error:
-        raise UnavailableError(f"nothing listens at {url}: is `starsd up` running?") from error
-    except httpx.HTTPError as error:
-        raise TransportError(f"{url}: {error or type(error).__name__}") from error
-    return report
+    def __init__(self, url: str, wishes: Wishes, client: httpx.Client) -> None:
+        self._url = url
+        self._wishes = wishes
+        self._client = client
+        self.messages: list[dict[str, str]] = []
+
+    def ask(self, text: str, show: Show) -> Report:
+        """One more question. What was not answered is not remembered.
+
+        Raises:
+            UnavailableError: nothing answers there.
+            TransportError: the stream broke.
+            RemoteError: the gateway refused, or failed in mid-answer.
+        """
+        asked = [*self.messages, {"role": "user", "content": text}]
+        said: list[str] = []
+
+        def hear(piece: str, origin: str | None) -> None:
+            said.append(piece)
+            show(piece, origin)
+
+        report = self._answer({"messages": asked, **self._wishes.fields}, hear)
+        self.messages = [*asked, {"role": "assistant", "content": "".join(said)}]
+        return report
+
+    def _answer(self, body: dict[str, Any], show: Show) -> Report:
+        report, url = Report(asked=time.monotonic()), f"{self._url}/v1/chat/completions"
+        try:
+            with self._client.stream("POST", url, json=body) as answer:
+                _check(answer)
+                for chunk in chunks(answer.iter_lines()):
+                    _take(chunk, report, show)
+        except httpx.ConnectError as error:
+            message = f"nothing listens at {self._url}: is `starsd up` running?"
+            raise UnavailableError(message) from error
+        except httpx.HTTPError as error:
+            raise TransportError(f"{self._url}: {error or type(error).__name__}") from error
+        return report
 
 
 def first_model(url: str, client: httpx.Client) -> str:
@@ -138,14 +164,17 @@ def chunks(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     raise TransportError("the answer broke off")
 
 
-def _take(chunk: dict[str, Any], report: Report, show: Callable[[str], None]) -> None:
+def _take(chunk: dict[str, Any], report: Report, show: Show) -> None:
+    star = chunk.get("starsd") or {}
     for choice in chunk.get("choices", ()):
         if text := choice.get("delta", {}).get("content"):
             report.text_came(time.monotonic())
-            show(text)
+            for piece in star.get("pieces") or [{"text": text, "origin": None}]:
+                show(piece["text"], piece["origin"])
     if usage := chunk.get("usage"):
         report.tokens = usage["completion_tokens"]
-    report.stats = chunk.get("starsd") or report.stats
+    if "pieces" not in star:
+        report.stats = star or report.stats
 
 
 def _check(answer: httpx.Response) -> None:

@@ -31,7 +31,8 @@ def identity(
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens per answer.")] = 24,
     model: Annotated[str, typer.Option(help="As for starsd up.")] = "smollm2-135m-instruct",
     draft: Annotated[str, typer.Option(help="As for starsd up.")] = "noisy:0.05",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    quantize: Annotated[str, typer.Option(help="none, int8 or int4.")] = "none",
     normal: Annotated[
         bool, typer.Option("--normal", help="Normal mode; near ties are excused and counted.")
     ] = False,
@@ -43,7 +44,12 @@ def identity(
     Exit code 1 if an answer is wrong or ties are too many.
     """
     questions = make_questions(min(prompts, QUICK_PROMPTS) if quick else prompts, max_tokens)
-    settings = {"model": model, "dtype": dtype, "batch_invariant": not normal}
+    settings = {
+        "model": model,
+        "dtype": dtype,
+        "quantize": quantize,
+        "batch_invariant": not normal,
+    }
     with told():
         star, plain = asyncio.run(_answers(questions, settings, draft))
         report = _judge(questions, star, plain, settings if normal else None)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from starsd.bench import record
 from starsd.errors import ConfigError, StarsdError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 OURS = "star"
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_magenta")
@@ -52,3 +57,12 @@ def told() -> Iterator[None]:
         fail(error.message, 2)
     except StarsdError as error:
         fail(error.message, 1)
+
+
+def show(result: DataclassInstance, parts: Iterable[Table | str], *, as_json: bool) -> None:
+    """A benchmark's tables and lines for people; with ``as_json`` on stderr, and JSON on stdout."""
+    console = Console(stderr=as_json, highlight=False)
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, str))
+    if as_json:
+        typer.echo(record.as_line(result))

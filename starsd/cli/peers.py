@@ -52,7 +52,7 @@ def peers(
     err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     with told():
         options = Options(
-            cores=_cores(cores),
+            cores=cores_of(cores),
             only=tuple(only.split(",")),
             ours=tuple(ours.split(",")),
             draft=draft,
@@ -69,7 +69,8 @@ def peers(
     _print(result, as_json=as_json)
 
 
-def _cores(given: str) -> tuple[int, ...]:
+def cores_of(given: str) -> tuple[int, ...]:
+    """Of an option ``--cores``; the first one if it is empty. Raises ConfigError."""
     if not given:
         return tuple(allowed_cores()[:1])
     try:

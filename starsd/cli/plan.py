@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from starsd.cli.supervisor import Child
+from starsd.engine.drafts import SELF, lacks_draft
 from starsd.settings import PREFIX
 
 NO_DRAFT = "none"
@@ -23,6 +24,7 @@ class Wish:
 
     star: str
     targets: int
+    model: str
     draft: str
     depth: int
     host: str
@@ -32,23 +34,36 @@ class Wish:
     threads: int
     environment: Mapping[str, str]
 
+    @property
+    def lacks_draft(self) -> bool:
+        """Asked for was the draft shipped for the model, and there is none."""
+        return lacks_draft(self.draft, self.model)
+
+    @property
+    def has_hub(self) -> bool:
+        return self.draft != NO_DRAFT and not self.lacks_draft
+
+    @property
+    def ports_needed(self) -> int:
+        """Free ports that ``make_plan`` takes: two for each target and for the hub."""
+        return 2 * (self.targets + self.has_hub)
+
 
 @dataclass(frozen=True)
 class Plan:
-    """Services to start, where the gateway listens, and each service's readiness URL by name."""
+    """Services to start, where the gateway listens, and each service's readiness URL by name.
+
+    ``hint`` is what the user should know of it, if anything.
+    """
 
     children: tuple[Child, ...]
     url: str
     ready_urls: Mapping[str, str]
-
-
-def ports_needed(targets: int, draft: str) -> int:
-    """Free ports that ``make_plan`` takes: two for each target and for the draft."""
-    return 2 * (targets + (draft != NO_DRAFT))
+    hint: str = ""
 
 
 def make_plan(wish: Wish, cores: Sequence[int], free_ports: Sequence[int]) -> Plan:
-    """Gateway, draft (unless ``none``) and targets on one machine.
+    """Gateway, draft (unless ``none``, or none is shipped) and targets on one machine.
 
     Only the gateway listens on the user's host; the others are its business alone. ``cores`` are
     those this machine lets us use.
@@ -56,13 +71,18 @@ def make_plan(wish: Wish, cores: Sequence[int], free_ports: Sequence[int]) -> Pl
     ports = iter(free_ports)
     hub_cores, target_cores = share_cores(wish, cores)
     targets = [_target(wish, i, ports, target_cores[i]) for i in range(wish.targets)]
-    drafts = [] if wish.draft == NO_DRAFT else [_draft(wish, ports, hub_cores)]
+    drafts = [_draft(wish, ports, hub_cores)] if wish.has_hub else []
     gateway = _gateway(wish, targets)
     pods = [gateway, *drafts, *targets]
+    hint = (
+        f"no draft is shipped for {wish.model}: targets propose only what their text repeats; "
+        f"train one with starsd train-draft FOLDER --model {wish.model}, then add --draft FOLDER"
+    )
     return Plan(
         children=tuple(_service(wish, pod) for pod in pods),
         url=_http(gateway.host, gateway.port),
         ready_urls={pod.name: f"{_http(pod.host, pod.metrics_port)}/health/ready" for pod in pods},
+        hint=hint if wish.lacks_draft else "",
     )
 
 
@@ -120,7 +140,7 @@ def wait_budget(draft: str, depth: int, environment: Mapping[str, str]) -> Mappi
     draft that is a model of its own is meant to be fast and keeps the default; so does the user's
     own ``STARSD_WAIT_BUDGET``.
     """
-    own_weights = draft == "self" or draft.startswith(("noisy:", "layers:"))
+    own_weights = draft == SELF or draft.startswith(("noisy:", "layers:"))
     if not own_weights or (PREFIX + "WAIT_BUDGET") in environment:
         return {}
     return {"WAIT_BUDGET": str(3 * (depth + 1))}
@@ -138,7 +158,7 @@ def share_cores(wish: Wish, cores: Sequence[int]) -> tuple[str, list[str]]:
     if (PREFIX + "CORES") in wish.environment or len(groups) < 2:
         same = wish.environment.get(PREFIX + "CORES", "")
         return same, [same] * wish.targets
-    rest = groups if wish.draft == NO_DRAFT else groups[1:]
+    rest = groups[1:] if wish.has_hub else groups
     return groups[0], [rest[i % len(rest)] for i in range(wish.targets)]
 
 

@@ -66,7 +66,7 @@ def _values(schema: dict[str, Any]) -> str:
         return ", ".join(choices)
     above = _bound(schema, ("minimum", ">="), ("exclusiveMinimum", ">"))
     below = _bound(schema, ("maximum", "<="), ("exclusiveMaximum", "<"))
-    return ", ".join([_TYPES[schema["type"]], *above, *below])
+    return ", ".join([_TYPES[schema.get("format", schema["type"])], *above, *below])
 
 
 _TYPES = {
@@ -75,6 +75,9 @@ _TYPES = {
     "number": "number",
     "boolean": "true, false",
     "array": "JSON list",
+    "object": "JSON object",
+    "path": "text",
+    "bytes": "size, like 512MiB",
 }
 
 
@@ -85,7 +88,7 @@ def _bound(schema: dict[str, Any], *kinds: tuple[str, str]) -> list[str]:
 def _default(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return "" if value in ("", []) else str(value)
+    return "" if value in ("", [], {}) else str(value)
 
 
 def markdown() -> str:

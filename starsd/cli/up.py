@@ -22,7 +22,7 @@ from rich.text import Text
 from starsd.bus.server import embedded_redis
 from starsd.cli.chat import TIMEOUT, first_model
 from starsd.cli.console import LogView
-from starsd.cli.plan import LOCAL, Plan, Wish, make_plan, ports_needed
+from starsd.cli.plan import LOCAL, Plan, Wish, make_plan
 from starsd.cli.ready import wait_ready
 from starsd.cli.supervisor import Child, Patience, Supervisor
 from starsd.errors import StarsdError
@@ -58,6 +58,8 @@ class Options:
     draft: str = ""
     model: str = ""
     dtype: str = ""
+    quantize: str = ""
+    kv_memory: str = ""
     port: int | None = None
     redis_url: str = ""
 
@@ -67,7 +69,12 @@ def up(options: Options) -> Exit:
 
     Every service's settings are checked first, so a bad one is told once. Raises ConfigError.
     """
-    engine = _given(model=options.model, dtype=options.dtype)
+    engine = _given(
+        model=options.model,
+        dtype=options.dtype,
+        quantize=options.quantize,
+        kv_memory=options.kv_memory,
+    )
     settings = load(UpSettings, **_given(targets_count=options.targets))
     gateway = load(GatewaySettings, **_given(port=options.port, redis_url=options.redis_url))
     target = load(TargetSettings, **engine)
@@ -78,6 +85,7 @@ def up(options: Options) -> Exit:
         wish = Wish(
             star=secrets.token_hex(2),
             targets=settings.targets_count,
+            model=draft.model,
             draft=draft.draft,
             depth=target.draft_depth,
             host=gateway.host,
@@ -87,7 +95,7 @@ def up(options: Options) -> Exit:
             threads=target.threads,
             environment={**os.environ, **named},
         )
-        plan = make_plan(wish, _cores(), free_ports(ports_needed(wish.targets, wish.draft), LOCAL))
+        plan = make_plan(wish, _cores(), free_ports(wish.ports_needed, LOCAL))
         patience = Patience(grace_s=target.drain_s + ENDING_S)
         return asyncio.run(_run(plan, (*redis, *plan.children), settings.ready_timeout_s, patience))
 
@@ -121,6 +129,8 @@ async def _run(
 ) -> Exit:
     log = LogView([child.name for child in children])
     log.say(f"starting {', '.join(child.name for child in children)}")
+    if plan.hint:
+        log.say(plan.hint)
     with stop_on_signal() as stop:
         # The terminal was closed.
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop.set)

@@ -91,6 +91,11 @@ class ModelFront(ABC):
             self.state = PodState.DRAINING
             await cancel(*beats)
 
+    async def publish(self) -> None:
+        """Beat once more than it is time to."""
+        if self._heartbeat is not None:
+            await self._heartbeat.beat()
+
     async def stop(self) -> None:
         """End the loop, within the deadlines of ``LoopProcess.stop``."""
         self.state = PodState.DRAINING

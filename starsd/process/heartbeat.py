@@ -52,7 +52,7 @@ class Heartbeat:
         """Beat until cancelled; then leave the registry and close the connection to it."""
         try:
             while True:
-                await self.beat()
+                await self._whole_beat()
                 await asyncio.sleep(self._interval_s)
         finally:
             await self._leave()
@@ -70,6 +70,15 @@ class Heartbeat:
             log.exception("heartbeat failed")
         else:
             self._note(True, "")
+
+    async def _whole_beat(self) -> None:
+        """Cut off in the middle, what it wrote could still arrive after the leave."""
+        beat = asyncio.create_task(self.beat())
+        try:
+            await asyncio.shield(beat)
+        finally:
+            await asyncio.wait([beat], timeout=self._ttl_s)
+            beat.cancel()
 
     async def _leave(self) -> None:
         with contextlib.suppress(StarsdError):

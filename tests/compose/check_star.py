@@ -36,8 +36,9 @@ os.kill(loop, signal.SIGKILL)
 """
 COMPILE = """
 from pathlib import Path
-from starsd.engine.native.build import library
-print(library(Path("/models")).starsd_forward.__name__)
+from starsd.compiler import library
+from starsd.engine.native.decoder import SOURCE
+print(library(Path("/models"), SOURCE).starsd_forward.__name__)
 """
 WRITES = """
 import os, sys

@@ -90,6 +90,7 @@ def test_clients_can_be_narrowed(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("model", "draft", "downloads"),
     [
+        (BUNDLED, "auto", set()),
         (BUNDLED, "self", set()),
         (BUNDLED, "layers:10", set()),
         (BUNDLED, "noisy:0.1", set()),

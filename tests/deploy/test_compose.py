@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from starsd import __version__
+from starsd.cli.plan import wait_budget
 from starsd.process.spawn import STOP_GRACE_S
 from starsd.settings import (
     PREFIX,
@@ -148,8 +149,8 @@ def test_targets_wait_long_enough_for_the_default_draft(monkeypatch: pytest.Monk
     draft, target = settings("draft", monkeypatch), settings("target", monkeypatch)
     assert isinstance(draft, DraftSettings)
     assert isinstance(target, TargetSettings)
-    assert draft.draft == "self"
-    assert target.wait_budget == 3 * (target.draft_depth + 1)
+    assert wait_budget(draft.draft, target.draft_depth, {}) == {}
+    assert target.wait_budget == TargetSettings.model_fields["wait_budget"].default
 
 
 @ours

@@ -21,7 +21,7 @@ def outcomes(star: LiveStar, outcome: str) -> tuple[float, float]:
     return ended(star["gateway"], outcome), sum(ended(one, outcome) for one in star.targets)
 
 
-def test_leaving_a_stream_frees_everything(star: LiveStar) -> None:
+def test_f1_leaving_a_stream_frees_everything(star: LiveStar) -> None:
     fine, left, drafted = outcomes(star, "ok"), outcomes(star, "cancelled"), rounds(star)
     with star.client() as client:
         for question in questions(4, first=70, max_tokens=LONG):

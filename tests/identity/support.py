@@ -16,16 +16,17 @@ from tests.tiny import VOCAB
 EOS = 1
 MAX_LENGTH = 128
 ANSWER = 24
+SIZE: dict[str, Any] = {"max_sequences": 8, "dtype": "float32"}
 
 
 def target_runner(folder: Path, **settings: Any) -> Runner:
-    """Batch-invariant unless told otherwise, eight slots."""
-    given: dict[str, Any] = {"batch_invariant": True, "max_sequences": 8, **settings}
+    """Batch-invariant and of float32 unless told otherwise, eight slots."""
+    given: dict[str, Any] = {"batch_invariant": True, **SIZE, **settings}
     return load_model(TargetSettings(model=str(folder), max_length=MAX_LENGTH, **given)).runner()
 
 
 def draft_runner(folder: Path, draft: str, **settings: Any) -> Runner:
-    given: dict[str, Any] = {"max_sequences": 8, **settings}
+    given: dict[str, Any] = {**SIZE, **settings}
     return load_drafter_runner(
         DraftSettings(model=str(folder), draft=draft, max_length=MAX_LENGTH, **given)
     )

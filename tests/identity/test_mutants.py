@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.target import step
+from services.target import verifying
 from starsd.drafters import lm
 from starsd.engine.interface import Logits, Row, Runner
 from starsd.sampling.sampler import propose
@@ -34,27 +34,29 @@ def test_without_a_defect_the_text_is_plain() -> None:
 
 
 def test_one_token_too_many_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def accepting_one_more(logits: Logits, proposal: list[int], *rest: Any) -> list[int]:
-        sampled = verify(logits, proposal, *rest)
+    def accepting_one_more(
+        logits: Logits, proposal: list[int], *rest: Any, **more: Any
+    ) -> list[int]:
+        sampled = verify(logits, proposal, *rest, **more)
         rejected = len(sampled) - 1
         return sampled[:-1] + proposal[rejected : rejected + 1] if proposal else sampled
 
     requests = make_requests()
     expected = plain_tokens(requests)
-    monkeypatch.setattr(step, "verify", accepting_one_more)
+    monkeypatch.setattr(verifying, "verify", accepting_one_more)
     with make_star() as star:
         assert [answer.tokens for answer in star.run(requests)] != expected
 
 
 def test_noise_off_by_one_position(monkeypatch: pytest.MonkeyPatch) -> None:
     def displaced(
-        logits: Logits, proposal: list[int], params: Any, position: int, history: Any
+        logits: Logits, proposal: list[int], params: Any, position: int, *rest: Any, **more: Any
     ) -> list[int]:
-        return verify(logits, proposal, params, position + bool(proposal), history)
+        return verify(logits, proposal, params, position + bool(proposal), *rest, **more)
 
     requests = make_requests()
     expected = plain_tokens(requests)
-    monkeypatch.setattr(step, "verify", displaced)
+    monkeypatch.setattr(verifying, "verify", displaced)
     with make_star() as star:
         assert [answer.tokens for answer in star.run(requests)] != expected
 
@@ -90,8 +92,12 @@ class NeverRollsBack:
         self.vocab_size = runner.vocab_size
         self.max_length = runner.max_length
         self.slots = runner.slots
+        self.kv_blocks = runner.kv_blocks
+        self.state = runner.state
         self.fingerprint = runner.fingerprint
         self.revision = runner.revision
+        self.parts = runner.parts
+        self.tap, self.features = runner.tap, runner.features
 
     def forward(self, rows: Sequence[Row]) -> list[Logits]:
         grown = []
@@ -100,6 +106,17 @@ class NeverRollsBack:
             self._length[row.slot] = start + len(row.tokens)
             grown.append(Row(row.slot, row.tokens, start, row.want))
         return self._runner.forward(grown)
+
+    def release(self, slot: int, length: int = 0) -> None:
+        self._length[slot] = length
+        self._runner.release(slot, length)
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        self._length[slot] = length
+        self._runner.copy(source, slot, length)
+
+    def compact(self, slot: int, start: int, path: Sequence[int]) -> None:
+        self._runner.compact(slot, start, path)
 
 
 def test_no_rollback() -> None:

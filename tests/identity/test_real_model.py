@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,17 +16,31 @@ from starsd.protocol.sampling import SamplingParams
 from starsd.settings import DraftSettings, TargetSettings
 from tests.identity.reference import Reference
 from tests.identity.test_matrix import STAR, TEMPERATURES, acceptance, outcomes
+from tests.identity.test_trees import per_round
 from tests.ministar import MiniStar
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 
 ANSWER = 24
-SIZE: dict[str, Any] = {"max_sequences": 8, "max_length": 256, "batch_invariant": True}
+SIZE: dict[str, Any] = {"max_sequences": 8, "max_length": 256}
+PRECISIONS: list[dict[str, Any]] = [
+    {"dtype": "float32", "batch_invariant": True},
+    {"dtype": "bfloat16"},
+    {"quantize": "int8"},
+    {"quantize": "int4"},
+]
+"""Compiled code is batch-invariant by itself."""
 
 
 @pytest.fixture(scope="module")
-def model() -> PretrainedModel:
-    return PretrainedModel(TargetSettings(**SIZE))
+def precision(request: pytest.FixtureRequest) -> dict[str, Any]:
+    given: dict[str, Any] = request.param
+    return given
+
+
+@pytest.fixture(scope="module")
+def model(precision: dict[str, Any]) -> PretrainedModel:
+    return PretrainedModel(TargetSettings(**SIZE, **precision))
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +49,10 @@ def target(model: PretrainedModel) -> Runner:
 
 
 @pytest.fixture(scope="module")
-def draft() -> Runner:
+def draft(precision: dict[str, Any]) -> Runner:
     """Wrong often enough; not batch-invariant, because nothing may depend on the draft's bits."""
-    return load_drafter_runner(DraftSettings(draft="noisy:0.05", max_sequences=8, max_length=256))
+    given = {**precision, "batch_invariant": False}
+    return load_drafter_runner(DraftSettings(draft="noisy:0.05", **SIZE, **given))
 
 
 def make_requests(model: PretrainedModel, count: int, temperature: float) -> list[Submit]:
@@ -58,11 +75,23 @@ def make_requests(model: PretrainedModel, count: int, temperature: float) -> lis
     return requests
 
 
-@pytest.mark.parametrize("temperature", TEMPERATURES)
+def with_precision(values: Sequence[float], slow: float) -> pytest.MarkDecorator:
+    """All compiled precisions with all values; torch, many times slower, with one."""
+    pairs = [(PRECISIONS[0], slow), *itertools.product(PRECISIONS[1:], values)]
+    return pytest.mark.parametrize(
+        ("precision", "value"), pairs, indirect=["precision"], ids=name_of
+    )
+
+
+def name_of(one: float | dict[str, Any]) -> str:
+    return "-".join(map(str, one.values())) if isinstance(one, dict) else str(one)
+
+
+@with_precision(TEMPERATURES, slow=0.8)
 def test_alone_and_in_company(
-    model: PretrainedModel, target: Runner, draft: Runner, temperature: float
+    model: PretrainedModel, target: Runner, draft: Runner, value: float
 ) -> None:
-    requests = make_requests(model, 8, temperature)
+    requests = make_requests(model, 8, temperature=value)
     with MiniStar([target], target={"drafting": False}) as star:
         expected = outcomes(star.run(requests[:2]))
     with MiniStar([target], target={"drafting": False}) as star:
@@ -77,15 +106,29 @@ def test_alone_and_in_company(
     assert 0.2 <= acceptance(answers) <= 0.9
 
 
-@pytest.mark.parametrize("depth", [1, 4, 8])
-def test_depths(model: PretrainedModel, target: Runner, draft: Runner, depth: int) -> None:
+@with_precision([1, 4, 8], slow=4)
+def test_depths(model: PretrainedModel, target: Runner, draft: Runner, value: int) -> None:
     requests = make_requests(model, 4, 0.8)
     with MiniStar([target], target={"drafting": False}) as star:
         expected = outcomes(star.run(requests))
-    with MiniStar([target], draft, target={**STAR, "draft_depth": depth}) as star:
+    with MiniStar([target], draft, target={**STAR, "draft_depth": value}) as star:
         assert outcomes(star.run(requests)) == expected
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("precision", PRECISIONS[1:], indirect=True, ids=name_of)
+def test_trees(model: PretrainedModel, target: Runner, draft: Runner, temperature: float) -> None:
+    """Of compiled code; torch's are proved on the tiny model."""
+    requests = make_requests(model, 4, temperature)
+    with MiniStar([target], target={"drafting": False}) as star:
+        expected = outcomes(star.run(requests))
+    with MiniStar([target], draft, target=STAR, draft={"trees": "on"}) as star:
+        trees = star.run(requests)
+    assert outcomes(trees) == expected
+    assert per_round(trees) > 1.0
+
+
+@pytest.mark.parametrize("precision", PRECISIONS[:1], indirect=True, ids=name_of)
 def test_plain_decoding_is_the_independent_references(
     model: PretrainedModel, target: Runner
 ) -> None:

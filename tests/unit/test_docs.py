@@ -15,8 +15,9 @@ from typer.main import get_command
 from services.draft.stats import HubStats
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.pool import Pool
-from services.gateway.unserved import REQUEST
+from services.gateway.unserved import CHAT, COMPLETION
 from services.target.stats import StarStats
+from starsd.bench.report import report
 from starsd.cli.main import app
 from starsd.metrics import RequestMetrics, exposition
 from starsd.protocol.keys import Keys
@@ -92,7 +93,9 @@ def test_relative_links_resolve(document: Path) -> None:
 
 def test_every_module_is_listed_under_its_own_path() -> None:
     found = re.findall(r"^- \[(.+)\]\(\.\./(.+)\): .", section("Modules"), re.M)
-    files = [path for top in ("starsd", "services") for path in (ROOT / top).rglob("*.py")]
+    files = [
+        path for top in ("starsd", "services", "training") for path in (ROOT / top).rglob("*.py")
+    ]
     modules = {str(path.relative_to(ROOT)) for path in files if path.read_text()}
     assert {target for _, target in found} == modules
     assert [text.replace("\\", "") for text, _ in found] == [target for _, target in found]
@@ -144,7 +147,13 @@ def test_every_key_is_listed() -> None:
     }
 
 
-# Commands, settings, metrics
+# Commands, settings, metrics, results
+
+
+def test_the_table_of_drafts_is_that_of_its_result() -> None:
+    text = report([ROOT / "bench" / "results" / "draft.json"])
+    (table, *_) = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert table in (ROOT / "docs" / "draft.md").read_text()
 
 
 def commands(command: Any, name: str = "starsd") -> Iterator[tuple[str, set[str]]]:
@@ -164,7 +173,7 @@ def test_commands_and_their_options_exist(document: Path) -> None:
         if line.startswith(OTHER_PROGRAMS):
             continue
         options = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", line))
-        if called := re.search(r"(?:^|[ /])(starsd(?: [a-z]+)+)", line):
+        if called := re.search(r"(?:^|[ /])(starsd(?: [a-z-]+)+)", line):
             name = longest_command(called[1])
             assert name != "starsd", line
             assert options <= COMMANDS[name], line
@@ -202,5 +211,5 @@ def test_metrics_in_the_readme_exist() -> None:
 def test_what_the_readme_says_is_refused_is_refused() -> None:
     paragraph = README.read_text().split("Refused with 400")[1].split("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", paragraph))
-    assert {"n", "tools", "logit_bias"} <= named
-    assert named - set(REQUEST) == {"n"}
+    assert {"functions", "suffix"} <= named
+    assert named <= {*CHAT, *COMPLETION}

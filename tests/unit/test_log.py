@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
+from starsd.log import Seldom, only_warnings
 from starsd.service import run
 from starsd.settings import ServiceSettings
 
@@ -49,3 +50,29 @@ def test_log_json(capsys: pytest.CaptureFixture[str]) -> None:
     *_, last = logged(capsys)
     with pytest.raises(ValueError, match="line 1"):
         json.loads(last)
+
+
+def test_only_warnings_go_to_stderr_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    log = structlog.get_logger()
+    before = structlog.get_config()
+    with only_warnings():
+        log.info("loaded")
+        log.warning("slow", core=1)
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert "slow" in found.err
+    assert "loaded" not in found.err
+    assert structlog.get_config() == before
+
+
+def test_lines_that_others_can_cause_are_seldom_and_tell_what_was_left_out() -> None:
+    now, lines = [0.0], list[tuple[str, dict[str, object]]]()
+    seldom = Seldom(every_s=2.0, clock=lambda: now[0])
+    for time, number in ((0.0, 1), (0.5, 2), (1.9, 3), (2.0, 4), (5.0, 5)):
+        now[0] = time
+        seldom(lambda event, **facts: lines.append((event, facts)), "bad", number=number)
+    assert lines == [
+        ("bad", {"number": 1}),
+        ("bad", {"number": 4, "left_out": 2}),
+        ("bad", {"number": 5}),
+    ]

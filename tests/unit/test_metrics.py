@@ -41,7 +41,7 @@ def test_a_request_is_measured_once(registry: CollectorRegistry) -> None:
         assert value(registry, f"{name}_seconds_count") == count, name
 
 
-def test_itl_divides_a_gap_over_its_tokens(
+def test_g12_itl_divides_a_gap_over_its_tokens(
     registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens at 1, 4 (three of them) and 10 s: gaps 1, 1, 1 and 6; TPOT 9 / 4."""
@@ -55,6 +55,22 @@ def test_itl_divides_a_gap_over_its_tokens(
     assert value(registry, "inter_token_latency_seconds_sum") == pytest.approx(9)
     assert value(registry, "time_per_output_token_seconds_sum") == pytest.approx(9 / 4)
     assert value(registry, "time_to_first_token_seconds_sum") == 1
+
+
+def test_times_per_token_are_those_of_one_choice(
+    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two choices give a token each at 1, 2 and 3 s: a token a second."""
+    now = [0.0]
+    monkeypatch.setattr("starsd.metrics.time.monotonic", lambda: now[0])
+    clock = RequestClock(RequestMetrics(registry), choices=2)
+    for at in (1.0, 2.0, 3.0):
+        now[0] = at
+        clock.tokens(2)
+    clock.end(Outcome.OK)
+    assert value(registry, "time_per_output_token_seconds_sum") == pytest.approx(1)
+    assert value(registry, "inter_token_latency_seconds_count") == 4
+    assert value(registry, "inter_token_latency_seconds_sum") == pytest.approx(4)
 
 
 def test_a_request_without_tokens_has_no_token_times(registry: CollectorRegistry) -> None:

@@ -24,20 +24,33 @@ ROOT = Path(__file__).parents[2]
 UNIT, REAL = "tests/unit", "tests/integration"
 ADDRESSES = f"{REAL}/fronts/test_addresses.py::test_host_and_ports"
 BENCH = f"{UNIT}/cli/test_bench.py"
+BENCH_DRAFT = f"{UNIT}/bench_draft"
+BENCH_ENGINE = f"{UNIT}/bench_engine"
 CHAT = f"{UNIT}/cli/test_main.py::test_chat_asks_as_its_options_say"
 CHECK = f"{UNIT}/cli/test_check.py"
 DRAFTER = f"{UNIT}/drafters/test_lm.py"
+DRAFTS_CLI = f"{UNIT}/cli/test_drafts.py"
 ENGINE = f"{UNIT}/engine"
+ENGINE_CLI = f"{UNIT}/cli/test_engine.py"
 FRONT = f"{UNIT}/process/test_front.py"
 GATEWAY = f"{REAL}/gateway/test_settings.py"
 PEERS = f"{UNIT}/bench_peers"
 PEERS_CLI = f"{UNIT}/cli/test_peers.py"
+PREFIXES = f"{UNIT}/target/test_prefix_cache.py"
+PROFILE = f"{UNIT}/bench/test_profile.py"
+PLANNING_CLI = f"{UNIT}/cli/test_planning.py"
+PROFILE_CLI = f"{UNIT}/cli/test_profile.py"
+SCALE = f"{UNIT}/bench_scale"
+SCALE_CLI = f"{UNIT}/cli/test_scale.py"
+RUN_AHEAD = f"{UNIT}/draft/test_run_ahead.py"
+SCHEDULING = f"{UNIT}/draft/test_scheduling.py"
 SERVICES = f"{REAL}/test_services.py"
 SESSIONS = f"{UNIT}/draft/test_sessions.py"
 SPEED = f"{UNIT}/bench/test_speed.py"
 STAR = f"{UNIT}/target/test_star_settings.py"
 STEP = f"{UNIT}/target/test_step.py"
 TARGET_FRONT = f"{UNIT}/target/test_front.py"
+TRAIN = f"{UNIT}/training/test_run.py"
 UP = f"{UNIT}/cli/test_up.py"
 
 PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -86,10 +99,19 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "compiled": (f"{ENGINE}/test_pretrained.py::test_compiled",),
         "device": (f"{ENGINE}/test_pretrained.py::test_device",),
+        "cuda_graphs": (
+            f"{ENGINE}/test_grid.py::test_cuda_graphs",
+            f"{ENGINE}/test_grid.py::test_each_shape_is_recorded_once",
+        ),
         "cache_dir": (f"{ENGINE}/test_checkpoint.py::test_bundled_is_converted_once",),
         "scripted": (f"{ENGINE}/test_loading.py::test_scripted_model",),
-        "max_sequences": (f"{ENGINE}/test_runner.py::test_memory_is_taken_once",),
-        "max_length": (f"{ENGINE}/test_runner.py::test_memory_is_taken_once",),
+        "max_sequences": (f"{ENGINE}/test_kv_memory.py::test_max_sequences_and_max_length",),
+        "max_length": (f"{ENGINE}/test_kv_memory.py::test_max_sequences_and_max_length",),
+        "kv_memory": (
+            f"{ENGINE}/test_kv_memory.py::test_kv_memory",
+            f"{UNIT}/target/test_slots.py::test_kv_memory_bounds_who_runs",
+            f"{SESSIONS}::test_kv_memory",
+        ),
         "prefill_chunk": (
             f"{STEP}::test_prompt_is_prefilled_in_chunks",
             f"{DRAFTER}::test_prefix_job_ends_idle_without_proposing",
@@ -100,6 +122,10 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "threads": (f"{ENGINE}/test_pretrained.py::test_threads",),
         "cores": (f"{SERVICES}::test_cores_pin_the_loop_and_not_the_front",),
+        "spin_ms": (
+            "tests/unit/target/test_loop.py::test_spin_ms",
+            "tests/unit/bus/test_waiting.py::test_goes_on_looking_for_a_while_after_something_came",
+        ),
         "batch_invariant": (f"{ENGINE}/test_pretrained.py::test_batch_invariant",),
     },
     "Target": {
@@ -107,6 +133,7 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         "metrics_port": (ADDRESSES,),
         "advertise_url": (f"{TARGET_FRONT}::test_where_the_gateway_reaches_it",),
         "served_model_name": (f"{TARGET_FRONT}::test_the_name_in_the_api",),
+        "served_model_aliases": (f"{TARGET_FRONT}::test_served_model_aliases",),
         "max_waiting": (f"{TARGET_FRONT}::test_admission_is_bounded",),
         "request_timeout_s": (
             f"{REAL}/fronts/test_target_front.py::test_a_request_has_a_deadline",
@@ -114,6 +141,15 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         "drain_s": (f"{REAL}/fronts/test_target_process.py::test_drain_s",),
         "drafting": (f"{UNIT}/target/test_star.py::test_drafting_off_sends_nothing",),
         "draft_depth": (f"{STAR}::test_draft_depth",),
+        "depth_control": (f"{STAR}::test_depth_control",),
+        "draft_context": ("tests/identity/test_features.py::test_draft_context",),
+        "draft_nodes": (f"{STAR}::test_draft_nodes",),
+        "ngram": (f"{UNIT}/target/test_step_ngram.py::test_ngram",),
+        "tool_parser": (f"{UNIT}/target/test_tooling.py::test_tool_parser",),
+        "prefix_cache": (
+            f"{PREFIXES}::test_prefix_cache",
+            f"{PREFIXES}::test_the_bound_holds_over_many_requests",
+        ),
         "wait_budget": (f"{STAR}::test_wait_budget",),
         "breaker_misses": (f"{STAR}::test_breaker_misses",),
         "probe_interval_s": (f"{STAR}::test_probe_interval_s",),
@@ -127,10 +163,21 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "draft": (f"{ENGINE}/test_loading.py::test_all_layers_are_the_target_itself",),
         "draft_candidates": (f"{DRAFTER}::test_candidates_limit_what_is_evaluated",),
+        "draft_confidence": (f"{UNIT}/drafters/test_eagle.py::test_draft_confidence",),
+        "trees": (
+            f"{DRAFTER}::test_chains_where_no_more_nodes_than_depth_are_asked_or_trees_are_off",
+        ),
         "max_depth": (
             f"{UNIT}/draft/test_step.py::test_depth_is_capped_by_setting_and_by_room",
             f"{UNIT}/draft/test_loop.py::test_the_offer_follows_the_settings",
         ),
+        "drain_s": (f"{UNIT}/draft/test_front.py::test_drain_s",),
+        "run_ahead": (
+            f"{RUN_AHEAD}::test_run_ahead",
+            f"{RUN_AHEAD}::test_guesses_that_know_less_are_sent_where_they_are_worth_it",
+        ),
+        "scheduler": (f"{SCHEDULING}::test_scheduler",),
+        "weights": (f"{SCHEDULING}::test_weights",),
         "evict_idle_s": (f"{SESSIONS}::test_evict_idle_s",),
         "seq_idle_s": (f"{SESSIONS}::test_seq_idle_s",),
         "max_sessions": (f"{SESSIONS}::test_max_sessions",),
@@ -147,6 +194,10 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         "request_timeout_s": (f"{REAL}/gateway/test_errors.py::test_the_deadline_of_a_request",),
         "drain_s": (f"{REAL}/gateway/test_process.py::test_drain_s",),
         "keepalive_s": (f"{REAL}/gateway/test_answers.py::test_silence_is_filled_with_comments",),
+        "prefix_margin": (
+            f"{UNIT}/gateway/test_routing.py::test_prefix_margin",
+            f"{GATEWAY}::test_prefix_margin",
+        ),
         "max_body_bytes": (f"{REAL}/gateway/test_errors.py::test_a_body_over_the_limit",),
     },
     "starsd up": {
@@ -164,6 +215,8 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
     "starsd up --draft": (PASSED_ON, f"{UP}::test_draft"),
     "starsd up --model": (PASSED_ON, f"{UP}::test_model_and_dtype"),
     "starsd up --dtype": (PASSED_ON, f"{UP}::test_model_and_dtype"),
+    "starsd up --quantize": (PASSED_ON, f"{UP}::test_quantize"),
+    "starsd up --kv-memory": (PASSED_ON, f"{UP}::test_kv_memory"),
     "starsd up --port": (PASSED_ON, f"{UP}::test_port"),
     "starsd up --redis": (PASSED_ON, f"{UP}::test_redis"),
     "starsd chat --url": (f"{UNIT}/cli/test_main.py::test_chat_asks_the_url",),
@@ -176,6 +229,7 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
     "starsd check identity --model": (f"{CHECK}::test_model_draft_and_dtype",),
     "starsd check identity --draft": (f"{CHECK}::test_model_draft_and_dtype",),
     "starsd check identity --dtype": (f"{CHECK}::test_model_draft_and_dtype",),
+    "starsd check identity --quantize": (f"{CHECK}::test_quantize",),
     "starsd check identity --normal": (
         f"{CHECK}::test_normal_excuses_what_the_reference_explains",
     ),
@@ -202,6 +256,146 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
     "starsd bench peers --json": (
         f"{PEERS_CLI}::test_json_is_the_last_line_and_the_only_one_on_stdout",
     ),
+    **{
+        f"starsd train-draft --{option}": (f"{TRAIN}::test_command", f"{UNIT}/training/{proof}")
+        for option, proof in {
+            "model": "test_run.py::test_a_head_learns_and_everything_is_written",
+            "kind": "test_run.py::test_layers_of_the_target_are_an_ordinary_model",
+            "layers": "test_run.py::test_layers_of_the_target_are_an_ordinary_model",
+            "vocabulary": "test_run.py::test_a_head_learns_and_everything_is_written",
+            "tokens": "test_dialogues.py::test_collecting_stops_at_the_budget_and_keeps_all",
+            "passes": "test_run.py::test_more_passes_go_on_where_it_was",
+            "batch-tokens": "test_run.py::test_a_pass_has_every_token_once_in_bounded_batches",
+            "rate": "test_run.py::test_a_head_is_gone_on_from",
+            "start": "test_run.py::test_a_head_is_gone_on_from",
+            "data": "test_run.py::test_data_of_another_run_is_trained_on_without_sampling",
+            "chats": "test_run.py::test_chats_are_answered_first",
+            "sampler": "test_vllm.py::test_turn_by_turn",
+            "device": "test_run.py::test_device_and_threads",
+            "threads": "test_run.py::test_device_and_threads",
+            "seed": "test_run.py::test_a_seed_decides",
+        }.items()
+    },
+    **{
+        f"starsd bench profile --{option}": (f"{PROFILE_CLI}::test_options", f"{PROFILE}::{proof}")
+        for option, proof in {
+            "model": "test_a_core_for_each_and_room_for_the_largest_batch",
+            "draft": "test_a_core_for_each_and_room_for_the_largest_batch",
+            "dtype": "test_a_core_for_each_and_room_for_the_largest_batch",
+            "quantize": "test_a_core_for_each_and_room_for_the_largest_batch",
+            "batch": "test_a_batch_of_different_short_prompts",
+            "sampling": "test_every_batch_with_every_sampling",
+            "tokens": "test_looks_are_taken_while_all_decode",
+            "temperature": "test_samplings",
+            "top-p": "test_samplings",
+            "top-k": "test_samplings",
+        }.items()
+    },
+    **{
+        f"starsd bench engine --{option}": (
+            f"{ENGINE_CLI}::test_options",
+            f"{BENCH_ENGINE}/{proof}",
+        )
+        for option, proof in {
+            "precisions": "test_run.py::test_precisions_cores_and_model",
+            "cores": "test_run.py::test_precisions_cores_and_model",
+            "model": "test_run.py::test_precisions_cores_and_model",
+            "only": "test_run.py::test_only_what_is_wanted_is_measured",
+            "contexts": "test_contexts.py::test_memory_and_time_by_context",
+            "tokens": "test_answers.py::test_an_answer_is_the_models_own",
+            "repeats": "test_timing.py::test_cases_take_turns_and_first_times_do_not_count",
+        }.items()
+    },
+    **{
+        f"starsd bench draft --{option}": (f"{DRAFTS_CLI}::test_options", f"{BENCH_DRAFT}/{proof}")
+        for option, proof in {
+            "model": "test_drafts.py::test_drafts_are_loaded_as_the_target_is",
+            "drafts": "test_drafts.py::test_each_by_its_name_once",
+            "dtype": "test_drafts.py::test_drafts_are_loaded_as_the_target_is",
+            "quantize": "test_drafts.py::test_drafts_are_loaded_as_the_target_is",
+            "temperatures": "test_run.py::test_every_draft_at_every_temperature",
+            "prompts": "test_run.py::test_depth_prompts_and_nodes_are_kept_to",
+            "max-tokens": "test_run.py::test_every_draft_at_every_temperature",
+            "depth": "test_run.py::test_depth_prompts_and_nodes_are_kept_to",
+            "nodes": "test_run.py::test_depth_prompts_and_nodes_are_kept_to",
+        }.items()
+    },
+    "starsd bench draft --json": (
+        f"{DRAFTS_CLI}::test_json_is_the_last_line_and_the_only_one_on_stdout",
+    ),
+    "starsd bench draft --out": (
+        f"{DRAFTS_CLI}::test_out_has_every_time",
+        f"{DRAFTS_CLI}::test_out_is_tried_before_anything_is_measured",
+    ),
+    **{
+        f"starsd bench scale --{option}": (f"{SCALE_CLI}::test_options", f"{SCALE}/{proof}")
+        for option, proof in {
+            "model": "test_recording.py::test_model_draft_and_precision",
+            "draft": "test_recording.py::test_model_draft_and_precision",
+            "dtype": "test_recording.py::test_model_draft_and_precision",
+            "quantize": "test_recording.py::test_model_draft_and_precision",
+            "tiers": "test_run.py::test_tiers",
+            "modes": "test_emulated.py::test_modes_and_targets",
+            "targets": "test_emulated.py::test_modes_and_targets",
+            "full-at": "test_emulated.py::test_full_at",
+            "verify-ms": "test_emulated.py::test_verify_ms_stretches_all_steps",
+            "quick": "test_emulated.py::test_quick_is_less",
+        }.items()
+    },
+    "starsd bench scale --json": (
+        f"{SCALE_CLI}::test_json_is_the_last_line_and_the_only_one_on_stdout",
+    ),
+    "starsd bench scale --out": (
+        f"{SCALE_CLI}::test_out_has_result_and_plots",
+        f"{SCALE}/test_store.py::test_another_setup_wants_another_folder",
+    ),
+    **{
+        f"starsd bench calibrate --{option}": (
+            f"{SCALE_CLI}::test_calibrate_options",
+            f"{SCALE}/test_recording.py::{proof}",
+        )
+        for option, proof in {
+            "model": "test_model_draft_and_precision",
+            "draft": "test_model_draft_and_precision",
+            "dtype": "test_model_draft_and_precision",
+            "quantize": "test_model_draft_and_precision",
+            "prompts": "test_prompts_and_max_tokens",
+            "max-tokens": "test_prompts_and_max_tokens",
+        }.items()
+    },
+    "starsd bench calibrate --json": (f"{SCALE_CLI}::test_calibrate_json_and_out",),
+    "starsd bench calibrate --out": (
+        f"{SCALE_CLI}::test_calibrate_json_and_out",
+        f"{SCALE_CLI}::test_calibrate_tries_its_file_first",
+    ),
+    **{
+        f"starsd plan --{option}": (f"{PLANNING_CLI}::{proof}",)
+        for option, proof in {
+            "costs": "test_costs_are_those_of_the_file",
+            "draft-ms": "test_what_is_typed_in_goes_before_what_was_measured",
+            "draft-growth": "test_what_is_typed_in_goes_before_what_was_measured",
+            "verify-ms": "test_what_is_typed_in_goes_before_what_was_measured",
+            "verify-growth": "test_what_is_typed_in_goes_before_what_was_measured",
+            "round-trip-ms": "test_what_is_typed_in_goes_before_what_was_measured",
+            "acceptance": "test_acceptance",
+            "mode": "test_questions",
+            "depths": "test_questions",
+            "targets": "test_questions",
+            "sequences": "test_questions",
+            "hubs": "test_questions",
+            "json": "test_json_is_the_last_line_and_the_only_one_on_stdout",
+            "plot": "test_plot",
+        }.items()
+    },
+    "starsd bench engine --flips": (f"{ENGINE_CLI}::test_no_flips",),
+    "starsd bench engine --json": (
+        f"{ENGINE_CLI}::test_json_is_the_last_line_and_the_only_one_on_stdout",
+    ),
+    "starsd bench engine --out": (f"{ENGINE_CLI}::test_out_has_every_time",),
+    "starsd bench profile --json": (
+        f"{PROFILE_CLI}::test_json_is_the_last_line_and_the_only_one_on_stdout",
+    ),
+    "starsd bench profile --out": (f"{PROFILE_CLI}::test_out_has_the_result",),
     "starsd bench speed --model": (
         f"{BENCH}::test_options",
         f"{SPEED}::test_weights_and_precision_are_the_same_everywhere",
@@ -221,6 +415,14 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
     "starsd bench speed --depth": (
         f"{BENCH}::test_options",
         f"{SPEED}::test_draft_depth_and_wait_budget",
+    ),
+    "starsd bench speed --nodes": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_nodes_and_nothing_of_the_targets_own_to_propose",
+    ),
+    "starsd bench speed --others": (
+        f"{BENCH}::test_options",
+        f"{SPEED}::test_others_are_plain_in_our_other_precisions",
     ),
     "starsd bench speed --wait-budget": (
         f"{BENCH}::test_options",

@@ -32,7 +32,9 @@ async def test_health_and_metrics(state: Readiness, code: int, status: str) -> N
     app = metrics_app(lambda: state, lambda: b"x_total 1.0\n")
     async with serving(app, "127.0.0.1", 0) as port:
         ready = await get(port, "/health/ready")
+        also = await get(port, "/health")
         assert (ready.status_code, ready.json()) == (code, {"status": status, **state.details})
+        assert (also.status_code, also.json()) == (code, ready.json())
         assert (await get(port, "/health/live")).json() == {"status": "live"}
         metrics = await get(port, "/metrics")
         assert metrics.text == "x_total 1.0\n"

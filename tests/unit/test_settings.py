@@ -20,10 +20,21 @@ from starsd.settings import (
 
 OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "cores": ("0,2-3", "0,2-3"),
+    "depth_control": ("fixed", "fixed"),
+    "draft_confidence": ("0.25", 0.25),
+    "draft_nodes": ("7", 7),
     "dtype": ("bfloat16", "bfloat16"),
+    "kv_memory": ("512MiB", 2**29),
     "log_level": ("debug", "debug"),
+    "prefix_cache": ("0.25", 0.25),
     "quantize": ("int8", "int8"),
+    "tool_parser": ("mistral", "mistral"),
+    "run_ahead": ("off", "off"),
+    "scheduler": ("fifo", "fifo"),
+    "trees": ("on", "on"),
     "targets": ('["http://a"]', ("http://a",)),
+    "weights": ('{"a": 2}', {"a": 2.0}),
+    "served_model_aliases": ('["other"]', ("other",)),
 }
 FIELDS = [
     pytest.param(cls, name, field, id=f"{cls.__name__}.{name}")
@@ -72,7 +83,7 @@ def test_another_services_variable_is_fine_and_nobodys_is_not(
 @pytest.mark.parametrize(
     ("variable", "value", "right"),
     [
-        ("STARSD_TARGETS", "http://a", "JSON list"),
+        ("STARSD_TARGETS", "http://a", "JSON"),
         ("STARSD_TARGETS", '{"a": 1}', "tuple"),
         ("STARSD_TARGETS", "[1]", "string"),
         ("STARSD_PORT", "70000", "65535"),

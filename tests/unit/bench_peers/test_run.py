@@ -16,8 +16,8 @@ from starsd.bench.peers.catalogue import Peer, Place
 from starsd.bench.peers.envs import Recipe
 from starsd.bench.peers.options import Options
 from starsd.bench.peers.result import PeersResult
-from starsd.bench.peers.run import SHORT_CHARS, ended_by_sigterm, run
-from starsd.bench.prompts import load_prompts
+from starsd.bench.peers.run import ended_by_sigterm, run
+from starsd.bench.prompts import SHORT_CHARS, load_prompts
 from starsd.errors import ConfigError, UnavailableError
 from tests.unit.bench_peers import scripted_peer
 

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from starsd.bench import record
 from starsd.bench.speed import Setup
 from starsd.bench.speed_result import Result as Measured
 from starsd.bench.speed_result import Timed, summarise
 from starsd.cli import bench, main
 from starsd.errors import UnavailableError
 from tests.unit.bench.answers import COUNTS, MACHINE, trio
+from tests.unit.bench_peers.test_result import made
 
 
 class FakeMeasure:
@@ -62,12 +64,14 @@ def speed(*options: str) -> Result:
 
 DEFAULTS = Setup(
     model="smollm2-135m-instruct",
-    draft="self",
-    dtype="float32",
+    draft="auto",
+    dtype="auto",
     quantize="none",
-    depth=4,
-    wait_budget=15.0,
+    depth=6,
+    nodes=15,
+    wait_budget=1.0,
     invariant=False,
+    others=False,
     prompts=24,
     max_tokens=128,
     temperature=0.0,
@@ -80,11 +84,13 @@ DEFAULTS = Setup(
     [
         ((), {}),
         (("--model", "m"), {"model": "m"}),
-        (("--draft", "layers:9"), {"draft": "layers:9"}),
-        (("--draft", "a/model"), {"draft": "a/model", "wait_budget": 1.0}),
+        (("--draft", "layers:9"), {"draft": "layers:9", "wait_budget": 21.0}),
+        (("--draft", "a/model"), {"draft": "a/model"}),
         (("--dtype", "bfloat16"), {"dtype": "bfloat16"}),
         (("--quantize", "int4"), {"quantize": "int4"}),
-        (("--depth", "6"), {"depth": 6, "wait_budget": 21.0}),
+        (("--depth", "5"), {"depth": 5}),
+        (("--nodes", "0"), {"nodes": 0}),
+        (("--others",), {"others": True}),
         (("--wait-budget", "2.5"), {"wait_budget": 2.5}),
         (("--wait-budget", "0"), {"wait_budget": 0.0}),
         (("--invariant",), {"invariant": True}),
@@ -154,3 +160,17 @@ def test_an_error_is_told(measured: FakeMeasure) -> None:
     result = speed()
     assert result.exit_code == 1
     assert "star ended: no such model" in result.stderr
+
+
+def test_report_prints_the_files_sections(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    record.write(path, "peers", made(), {})
+    done = CliRunner().invoke(main.app, ["bench", "report", str(path)])
+    assert done.exit_code == 0
+    assert done.stdout.startswith("## `starsd bench peers`")
+
+
+def test_report_of_no_result_is_told() -> None:
+    done = CliRunner().invoke(main.app, ["bench", "report", "absent.json"])
+    assert done.exit_code == 2
+    assert "absent.json" in done.stderr

@@ -102,6 +102,11 @@ def test_model_draft_and_dtype(lab: FakeLab) -> None:
     assert lab.started["draft"] == {"draft": "layers:3"}
 
 
+def test_quantize(lab: FakeLab) -> None:
+    identity("--quantize", "int8")
+    assert (lab.common["dtype"], lab.common["quantize"]) == ("auto", "int8")
+
+
 def test_normal_excuses_what_the_reference_explains(lab: FakeLab) -> None:
     strict = identity()
     assert strict.exit_code == 1

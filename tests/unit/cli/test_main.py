@@ -42,10 +42,14 @@ def test_up_passes_its_options_and_exit_code(options: list[Options]) -> None:
         "0",
         "--redis",
         "unix://x",
+        "--kv-memory",
+        "1GiB",
     ]
-    result = RUNNER.invoke(main.app, [*arguments, "--model", "m", "--dtype", "bfloat16"])
+    result = RUNNER.invoke(
+        main.app, [*arguments, "--model", "m", "--dtype", "bfloat16", "--quantize", "none"]
+    )
     assert result.exit_code == Exit.NOT_READY
-    assert options == [Options(3, "layers:4", "m", "bfloat16", 0, "unix://x")]
+    assert options == [Options(3, "layers:4", "m", "bfloat16", "none", "1GiB", 0, "unix://x")]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,7 @@ def test_up_passes_its_options_and_exit_code(options: list[Options]) -> None:
     [
         (["--targets", "0"], "STARSD_TARGETS_COUNT"),
         (["--dtype", "int4"], "STARSD_DTYPE"),
+        (["--kv-memory", "plenty"], "STARSD_KV_MEMORY"),
         (["--port", "70000"], "STARSD_PORT"),
     ],
 )

@@ -50,7 +50,7 @@ def test_options(given: list[Options]) -> None:
             only=("hf", "llama"),
             ours=("int4",),
             draft="layers:2",
-            wait_budget=15.0,
+            wait_budget=21.0,
             model="folder",
             prompts=3,
             max_tokens=7,

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from starsd.cli.plan import Plan, Wish, make_plan, ports_needed, share_cores, wait_budget
+from starsd.cli.plan import Plan, Wish, make_plan, share_cores, wait_budget
 from starsd.settings import known_variables
 
 WISH = Wish(
+    model="smollm2-135m-instruct",
     star="ab12",
     targets=2,
     draft="self",
@@ -26,8 +27,7 @@ WISH = Wish(
 
 
 def plan_of(wish: Wish, cores: list[int] | None = None) -> Plan:
-    count = ports_needed(wish.targets, wish.draft)
-    return make_plan(wish, cores or [0, 1], list(range(5000, 5000 + count)))
+    return make_plan(wish, cores or [0, 1], list(range(5000, 5000 + wish.ports_needed)))
 
 
 def env_of(plan: Plan, name: str) -> Mapping[str, str]:
@@ -110,9 +110,19 @@ def test_a_draft_of_the_targets_own_weights_gets_a_larger_budget(draft: str) -> 
     assert env_of(plan, "target-1")["STARSD_WAIT_BUDGET"] == "21"
 
 
-@pytest.mark.parametrize("draft", ["some/folder", "org/model", "none"])
+@pytest.mark.parametrize("draft", ["auto", "some/folder", "org/model", "none"])
 def test_other_drafts_keep_the_default_budget(draft: str) -> None:
     assert "STARSD_WAIT_BUDGET" not in env_of(plan_of(replace(WISH, draft=draft)), "target-1")
+
+
+def test_a_model_without_a_shipped_draft_gets_no_hub_and_a_hint() -> None:
+    plan = plan_of(replace(WISH, draft="auto", model="/models/mine"), [0, 1])
+    assert [child.name for child in plan.children] == ["gateway", "target-1", "target-2"]
+    assert env_of(plan, "target-1")["STARSD_CORES"] == "0"
+    assert "starsd train-draft FOLDER --model /models/mine" in plan.hint
+    shipped = plan_of(replace(WISH, draft="auto"))
+    assert "draft" in shipped.ready_urls
+    assert shipped.hint == plan_of(replace(WISH, draft="none")).hint == ""
 
 
 def test_the_users_budget_wins() -> None:

@@ -26,6 +26,6 @@ def test_every_variable_is_explained() -> None:
 def test_values_and_defaults_read_well() -> None:
     found = {(entry.variable, entry.values, entry.default) for entry in ENTRIES}
     assert ("STARSD_PORT", "integer, >= 0, <= 65535", "8001") in found
-    assert ("STARSD_DTYPE", "float32, bfloat16, float16", "float32") in found
+    assert ("STARSD_DTYPE", "auto, float32, bfloat16, float16", "auto") in found
     assert ("STARSD_DRAFTING", "true, false", "true") in found
     assert ("STARSD_TARGETS", "JSON list", "") in found

@@ -73,6 +73,7 @@ def test_targets(start: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_draft(start: Begin) -> None:
     assert start(Options(draft="layers:2")).plan.children[1].env["STARSD_DRAFT"] == "layers:2"
     assert "draft" not in start(Options(draft="none")).names
+    assert "draft" not in start(Options(model="org/m")).names
 
 
 def test_model_and_dtype(start: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +81,15 @@ def test_model_and_dtype(start: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     star = start(Options(model="org/m", dtype="bfloat16"))
     assert star.all_of("STARSD_MODEL") == {"org/m"}
     assert star.all_of("STARSD_DTYPE") == {"bfloat16"}
+
+
+def test_quantize(start: Begin) -> None:
+    assert start(Options(quantize="int4")).all_of("STARSD_QUANTIZE") == {"int4"}
+
+
+def test_kv_memory(start: Begin) -> None:
+    assert start(Options(kv_memory="512MiB")).all_of("STARSD_KV_MEMORY") == {"512MiB"}
+    assert start(Options()).all_of("STARSD_KV_MEMORY") == {None}
 
 
 def test_port(start: Begin) -> None:

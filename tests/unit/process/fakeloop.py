@@ -30,8 +30,9 @@ HUB = HubPod(id="hub", boot="b", state=PodState.READY, offer=OFFER)
 STARTED = Started(max_length=64, capacity=2, fingerprint="fp", facts_line="fake", offer=OFFER)
 
 
-def snapshot(running: int = 0, metrics: bytes | None = None) -> Snapshot:
-    return Snapshot(running=running, waiting=0, slots_used=1, redis=True, metrics=metrics)
+def snapshot(running: int = 0, metrics: bytes | None = None, quiet_s: float = 0.0) -> Snapshot:
+    given = {"running": running, "waiting": 0, "slots_used": 1}
+    return Snapshot(**given, redis=True, metrics=metrics, quiet_s=quiet_s)
 
 
 async def eventually(condition: Callable[[], object]) -> None:

@@ -72,3 +72,24 @@ async def test_leaves_the_registry_at_its_end(beating: Beating, down: bool) -> N
     assert task.cancelled()
     assert beating.registry.closed
     assert beating.registry.published == ({"hub": HUB} if down else {})
+
+
+class SlowRegistry(MemoryRegistry):
+    """What it was told to publish arrives even if the caller has gone meanwhile."""
+
+    async def publish(self, pod: Pod, ttl_s: float) -> None:
+        self.calls += 1
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.02, lambda: self.published.update({pod.id: pod}))
+        await asyncio.sleep(0.03)
+
+
+async def test_a_beat_begun_ends_before_it_leaves() -> None:
+    registry = SlowRegistry()
+    heart = Heartbeat(registry, 10.0, 5.0, lambda: HUB, lambda pods: None)
+    task = asyncio.create_task(heart.run())
+    await eventually(lambda: registry.calls > 0)
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0.05)
+    assert registry.published == {}
