@@ -21,6 +21,9 @@ SMALL_TREE = 7
 FIRST_PROBE, MOST_PROBE = 2, 32
 """After so many steps, doubling, something else is tried: drafting where it did not pay, without
 waiting; half the depth where all steps were of one size, since only others tell what size costs."""
+MARGIN = 0.02
+"""What a lesser proposal must promise over the largest: estimates are noisy, the best of many looks
+better than it is, and the largest tells the most."""
 VARIED = 0.005
 """Least variance of the tokens of a step, as a share of their mean square."""
 Trip = Callable[[int], float]
@@ -105,11 +108,12 @@ class DepthControl:
         most = min(self._depth, max(asking.values(), default=0))
         if not most or not self.step_time.known:
             return Plan(most, self.shapes[-1], wait=trip(most) <= budget_s)
-        size = len(asking) + others
-        plain = Plan(), size / self.step_time(size)
-        options = [plain, *self._options(asking, others, trip, budget_s)]
-        best, rate = max(options, key=lambda option: option[1])
-        return self._probe(best, most)._replace(worth=rate * self.step_time.slope)
+        options = dict(self._options(asking, others, trip, budget_s))
+        best = max(options, key=options.__getitem__)
+        largest = Plan(most, self.shapes[-1], wait=True)
+        if best.depth and options.get(largest, 0.0) * (1 + MARGIN) > options[best]:
+            best = largest
+        return self._probe(best, most)._replace(worth=options[best] * self.step_time.slope)
 
     def _probe(self, best: Plan, most: int) -> Plan:
         """The best plan, or now and then another one for what it tells."""
@@ -128,7 +132,8 @@ class DepthControl:
         """Plans and their tokens a second."""
         size = len(asking) + others
         plain_s = self.step_time(size)
-        for nodes in reversed(self.shapes):  # of equals the widest: its rounds tell of all
+        yield Plan(), size / plain_s
+        for nodes in self.shapes:
             gains = self._gains(asking, nodes)
             for depth in range(1, len(gains) + 1):
                 trip_s = trip(depth)

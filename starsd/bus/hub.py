@@ -31,12 +31,16 @@ MAX_DELIVERIES = 2
 DEAD_MAXLEN = 1000
 DEAD_BYTES = 4096
 DEAD_TTL_MS = 24 * 3600 * 1000
+STICKY_READS = 16
+"""Posted at once: so often something may come during a step of the model and be there after it."""
+UNBOUNDED = 1 << 30
 _NAP_S = 0.02
 """Longest wait at a time: dialling and housekeeping must go on."""
 
 
 class RedisHubBus:
-    """Implements ``HubBus``: a connection that reads (``Intake``) and one that writes.
+    """Implements ``HubBus``: a connection that writes, and one that reads (``Intake``) for each of
+    the queues: the sticky one always, Q_in for as many first jobs as the hub has room for.
 
     ``offer_digest`` names Q_in; (``hub``, ``boot``) the consumer. Raises ConfigError for a bad URL.
     """
@@ -59,7 +63,8 @@ class RedisHubBus:
         queues = (self._sticky, self._offer)
         self._clock = clock
         self._writer = Link(address, self._writable, clock=clock)
-        self._intake = Intake(address, *queues, self._consumer, clock)
+        self._mine = Intake(address, self._sticky, self._consumer, STICKY_READS, clock)
+        self._first = Intake(address, self._offer, self._consumer, 1, clock)
         self._hygiene = Hygiene(
             self._writer, queues, self._consumer, times or HygieneTimes(), clock
         )
@@ -70,10 +75,11 @@ class RedisHubBus:
 
     @property
     def connected(self) -> bool:
-        return self._writer.up and self._intake.connected
+        return self._writer.up and self._mine.connected and self._first.connected
 
     def filenos(self) -> list[int]:
-        return [*self._intake.link.filenos(), *self._writer.filenos()]
+        links = (self._mine.link, self._first.link, self._writer)
+        return [fileno for link in links for fileno in link.filenos()]
 
     # Jobs in
 
@@ -88,22 +94,20 @@ class RedisHubBus:
 
     def _poll(self, room: int) -> None:
         self._writer.poll()
-        self._intake.poll(room)
-        if (client := self._intake.waker(room)) is not None:
-            self._writer.command("CLIENT", "UNBLOCK", client)
-        if self._intake.fresh:
-            self._intake.gather()
+        self._mine.poll(UNBOUNDED)
+        self._first.poll(room)
         self._hygiene.tick(None if room else self._offer)
         self._sort()
         self._write()
 
     def _sort(self) -> None:
-        for entry in _taken(self._intake.fresh):
+        for entry in [*_taken(self._mine.fresh), *_taken(self._first.fresh)]:
             self._screen(entry)
-        if not self._writer.up:  # the reader may be back first; what was delivered can wait
+        if not self._writer.up:  # a reader may be back first; what was delivered can wait
             return
-        for entry in [*_taken(self._intake.again), *_taken(self._hygiene.again)]:
-            self._redeliver(entry)
+        for source in (self._mine, self._first, self._hygiene):
+            for entry in _taken(source.again):
+                self._redeliver(entry)
 
     def _redeliver(self, entry: Entry) -> None:
         """An entry that was delivered before: how often decides what becomes of it."""
@@ -194,7 +198,8 @@ class RedisHubBus:
 
     def close(self) -> None:
         """Acknowledge, leave the group unless jobs are pending there, delete the sticky queue."""
-        self._intake.link.close()
+        self._mine.link.close()
+        self._first.link.close()
         self._write()
         scope = (self._offer, GROUP, "-", "+", 1, self._consumer)
         self._writer.command("XPENDING", *scope, then=self._leave)

@@ -84,7 +84,7 @@ class BadJob:
 
 
 class HubBus(Protocol):
-    """The hub's two connections, owned by its loop."""
+    """The hub's connections, owned by its loop."""
 
     @property
     def connected(self) -> bool: ...

@@ -127,6 +127,23 @@ def test_groups_are_made_again_on_the_same_connection(
     assert connections() == before
 
 
+def test_what_comes_while_the_hub_computes_is_all_there_at_its_next_look(
+    both: tuple[Target, Hub],
+) -> None:
+    """One by one, and a burst: no read has to be posted in between."""
+    target, hub = both
+    for_a_while(0.05, hub)
+    for number in range(5):
+        target.bus.send_hub("h1", propose(seq=f"single {number}"))
+        target.bus.flush()
+        time.sleep(0.02)
+    for number in range(20):
+        target.bus.send_hub("h1", propose(seq=f"burst {number}"))
+    target.bus.flush()
+    time.sleep(0.1)
+    assert len(hub.bus.receive(0.0, want_first=0)) == 25
+
+
 def test_what_was_lost_with_a_connection_comes_with_the_next(
     redis_server: EmbeddedRedis, redis: Redis
 ) -> None:
