@@ -84,13 +84,11 @@ class Intake:
     def poll(self, room: int) -> None:
         """Take what has arrived and keep reads posted; ``room`` is how many entries fit."""
         self.link.poll()
-        if self.ready and self._posted < self._reads:
+        if self.ready and self._posted <= self._reads // 2 and room > len(self.fresh):
             self._post(room - len(self.fresh))
 
     def _post(self, room: int) -> None:
         """More than fits must never leave the queue, other hubs have room."""
-        if room <= 0:
-            return
         block = ("COUNT", min(room, READ_COUNT), "BLOCK", BLOCK_MS)
         while self._posted < self._reads:
             self._posted += 1

@@ -137,6 +137,18 @@ def recorded(answers: Sequence[Sequence[int]], deepest: int) -> Acceptance:
     return Acceptance(reached, foreseen)
 
 
+def rounds(ranks: Sequence[int], start: int, end: int, depth: int) -> float:
+    """So many take a recorded answer from token ``start`` to ``end`` with ``depth`` tokens proposed
+    in each; of the last one what it needs of it."""
+    count = 0.0
+    while start < end:
+        room = len(ranks) - start - 1
+        gained = 1 + _run(ranks[start:], min(depth, room))
+        count += min(1.0, (end - start) / gained)
+        start += gained
+    return count
+
+
 def _run(ranks: Sequence[int], deepest: int) -> int:
     """Leading tokens that the draft knew."""
     for place, rank in enumerate(ranks[:deepest]):

@@ -11,7 +11,7 @@ from starsd.bench.scale.point import Measured, Point
 from starsd.bench.scale.real import Real
 from starsd.bench.scale.setup import DEPTH
 from starsd.bench.scale.simulated import Predicted
-from starsd.plan.acceptance import Acceptance
+from starsd.plan.acceptance import Acceptance, rounds
 from starsd.plan.costs import Costs
 from starsd.plan.star import Figures, Mode
 
@@ -24,6 +24,8 @@ class Found:
     predicted: Sequence[Predicted]
     colocated: Mapping[int, Figures]
     acceptance: Acceptance
+    ranks: Sequence[Sequence[int]]
+    """Of the recorded texts, as ``World`` has them."""
     costs: Costs
     full_predicted: int | None
     real: Real | None
@@ -68,17 +70,26 @@ class Curves:
         deep = (one.target.get(f"reaching_{token}", 0.0) / steps for token in range(DEEPEST))
         return 1.0 + sum(share * acceptance.at(token) for token, share in enumerate(deep))
 
+    def own_rate(self, one: Measured) -> float:
+        """Tokens/s, as they came."""
+        return sum(one.point.sequences) * one.tokens_per_round / one.round_s if one.round_s else 0.0
+
+    def best_fixed(self, other: Measured) -> float:
+        """Tokens/s of the best fixed depth, plain decoding among them, with as many targets and on
+        just those texts that ``other`` went through: which depth is right is a matter of luck."""
+        points = (one for one in self._plain_points() if one.point.targets == other.point.targets)
+        fixed = (one for one in points if one.point.mode in (Mode.PLAIN, Mode.BATCHED))
+        return max((self._rate_on(other, one) for one in fixed), default=0.0)
+
+    def _rate_on(self, other: Measured, fixed: Measured) -> float:
+        tokens = sum(end - start for _, start, end in other.spans)
+        ranks, depth = self._found.ranks, fixed.point.depth
+        needed = sum(rounds(ranks[text], start, end, depth) for text, start, end in other.spans)
+        return sum(fixed.point.sequences) * tokens / needed / fixed.round_s
+
     def counts(self, mode: Mode) -> list[int]:
         """Targets of its points."""
         return sorted(one.point.targets for one in self._plain_points() if one.point.mode is mode)
-
-    def depths(self, targets: int) -> dict[int, float]:
-        """Rates of every fixed depth there is, 0 for plain."""
-        return {
-            one.point.depth: self.rate(one)
-            for one in self._plain_points()
-            if one.point.targets == targets and one.point.mode in (Mode.PLAIN, Mode.BATCHED)
-        }
 
     def _plain_points(self) -> Iterator[Measured]:
         """Of equal targets with a sequence each, at the usual depth where it is a star's."""

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from starsd.bench.scale.star import NAME
 from starsd.bench.scale.world import Text, World
@@ -21,16 +22,37 @@ STRIDE = 5
 """Streams begin with texts so far apart, so that not all answers end together."""
 
 
+class Came(NamedTuple):
+    """A round: when it came, of how many tokens, and after how many of which text."""
+
+    at: float
+    tokens: int
+    place: int = 0
+    text: int = 0
+
+    @property
+    def goes_on(self) -> bool:
+        """An answer begun earlier."""
+        return self.place > 0
+
+
+class Span(NamedTuple):
+    """Tokens of a text."""
+
+    text: int
+    start: int
+    end: int
+
+
 @dataclass
 class Stream:
-    """One of a target's sequences, answer after answer from ``first`` on. ``came``: when tokens
-    did, how many, and whether they go on an answer begun earlier."""
+    """One of a target's sequences, answer after answer from ``first`` on."""
 
     target: int
     url: str
     world: World
     first: int
-    came: list[tuple[float, int, bool]] = field(default_factory=list)
+    came: list[Came] = field(default_factory=list)
     mismatched: int = 0
 
     async def run(self, upstream: Upstream) -> None:
@@ -49,17 +71,21 @@ class Stream:
                 if isinstance(event, Error):
                     raise RemoteError(event.error)
                 if isinstance(event, Delta) and event.ids:
-                    self.came.append((time.perf_counter(), len(event.ids), place > 0))
+                    self.came.append(Came(time.perf_counter(), len(event.ids), place, number))
                     expected = text.answer[place : place + len(event.ids)]
                     self.mismatched += tuple(event.ids) != expected
                     place += len(event.ids)
 
     def tokens(self, since: float, until: float) -> int:
-        return sum(count for at, count, _ in self.came if since <= at < until)
+        return sum(one.tokens for one in self.came if since <= one.at < until)
 
-    def rounds(self, since: float, until: float) -> list[int]:
-        """Tokens of each that went on an answer."""
-        return [count for at, count, goes_on in self.came if goes_on and since <= at < until]
+    def rounds(self, since: float, until: float) -> list[Span]:
+        """Of each that went on an answer what it gave."""
+        return [
+            Span(one.text, one.place, one.place + one.tokens)
+            for one in self.came
+            if one.goes_on and since <= one.at < until
+        ]
 
     def gaps(self, since: float, until: float) -> list[float]:
         """Between a round's tokens and those of the round before, of one answer."""
@@ -72,9 +98,9 @@ class Stream:
     def _between(self, since: float, until: float, *, going_on: bool) -> list[float]:
         pairs = zip(self.came, self.came[1:], strict=False)
         return [
-            at - before
-            for (before, _, _), (at, _, goes_on) in pairs
-            if goes_on is going_on and since <= before and at < until
+            one.at - before.at
+            for before, one in pairs
+            if one.goes_on is going_on and since <= before.at and one.at < until
         ]
 
 

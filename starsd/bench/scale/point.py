@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from starsd.bench.scale import counters
-from starsd.bench.scale.load import Stream, running, streams
+from starsd.bench.scale.load import Span, Stream, running, streams
 from starsd.bench.scale.star import EmulatedStar
 from starsd.bench.scale.world import World
 from starsd.check.lab import Service
@@ -52,6 +52,8 @@ class Measured:
     tokens_per_round: float
     gaps_ms: list[list[float]]
     mismatched: int
+    spans: list[Span] = field(default_factory=list)
+    """What its rounds gave, where they were not all equally deep."""
     between_s: float = 0.0
     """From the last token of an answer to the first one of the next, on average."""
     hub: dict[str, float] = field(default_factory=dict)
@@ -137,14 +139,15 @@ def summed(
         tokens[stream.target] += stream.tokens(since, until)
         gaps[stream.target] += (1000 * gap for gap in stream.gaps(since, until))
     between = [gap for stream in asked for gap in stream.pauses(since, until)]
-    went_on = [count for stream in asked for count in stream.rounds(since, until)]
+    went_on = [span for stream in asked for span in stream.rounds(since, until)]
     return Measured(
         point=point,
         seconds=until - since,
         tokens_per_s=[one / (until - since) for one in tokens],
-        tokens_per_round=sum(went_on) / max(1, len(went_on)),
+        tokens_per_round=sum(end - start for _, start, end in went_on) / max(1, len(went_on)),
         gaps_ms=gaps,
         mismatched=sum(stream.mismatched for stream in asked),
+        spans=went_on if point.note else [],
         between_s=statistics.fmean(between) if between else 0.0,
         hub=dict(counted.hub),
         target=counted.all_targets(),

@@ -231,7 +231,7 @@ class TargetRunner(ReplayRunner):
 
     def __init__(self, world: World, settings: ModelSettings) -> None:
         super().__init__(world, settings)
-        self._random = random.Random(settings.cores + world.revision)
+        self._random = random.Random()
 
     def _seconds(self, rows: Sequence[Row]) -> float:
         typical = self._world.costs.verify(sum(len(row.tokens) for row in rows))

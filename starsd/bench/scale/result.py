@@ -92,7 +92,6 @@ class Result:
     jain: float | None
     quiet_extra_steps: float | None
     depth_regret: float | None
-    depth_regret_of: str
     model_error: float | None
     formula_error: float | None
     real_error: float | None

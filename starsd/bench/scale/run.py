@@ -72,6 +72,7 @@ class Run:
                 for count in self._setup.targets
             },
             acceptance=acceptance(self.recording),
+            ranks=self.base.ranks,
             costs=costs,
             full_predicted=full_at(costs, DEPTH) if measured else None,
             real=seen,

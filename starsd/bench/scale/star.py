@@ -1,7 +1,8 @@
 """A star of emulated targets around a real hub process: real Redis, real protocol, replayed models.
 
 Targets live through all points of a run; each has a hub of its own settings, the next one in the
-place of the last. Nobody is pinned: who sleeps needs no core.
+place of the last. The hub has a core of its own, since on a node of its own it had all; targets,
+which sleep, share the others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from starsd.bench.machine import allowed_cores
 from starsd.bench.scale.replay import DRAFT, TARGET
 from starsd.check.lab import POLL_S, Lab, Service
 from starsd.errors import DeadlineError
@@ -95,6 +97,7 @@ def target_settings() -> dict[str, Any]:
         "wait_budget": WAIT_BUDGET,
         "prefix_cache": 0,
         "depth_control": "fixed",
+        "cores": _listed(allowed_cores()[:-1]),
     }
 
 
@@ -109,4 +112,9 @@ def hub_settings(mode: Mode, depth: int) -> dict[str, Any]:
         "max_depth": depth,
         "scheduler": "fifo" if mode is Mode.FIFO else "fair",
         "run_ahead": "auto" if mode is Mode.RUN_AHEAD else "off",
+        "cores": _listed(allowed_cores()[-1:]),
     }
+
+
+def _listed(cores: Sequence[int]) -> str:
+    return ",".join(map(str, cores))

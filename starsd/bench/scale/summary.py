@@ -12,7 +12,6 @@ from starsd.bench.scale.models import DEEPEST
 from starsd.bench.scale.point import Measured
 from starsd.bench.scale.real import AHEAD, DELAYS_MS, PLAIN, STAR, TWO_CORES, Leg, Real
 from starsd.bench.scale.result import Bar, Other, RealRow, Result, Row
-from starsd.bench.scale.setup import DEPTH
 from starsd.bench.scale.simulated import Predicted
 from starsd.plan.star import Figures, Mode
 
@@ -49,7 +48,6 @@ def summarise(found: Found, settings: dict[str, Any], machine: dict[str, Any]) -
 
 
 def _emulated(found: Found, curves: Curves) -> dict[str, Any]:
-    regret, of = _regret(curves)
     return {
         "unforced_idle": _most(one.unforced for one in found.measured if one.hub),
         "fifo_idle_saturated": _fifo_idle(found, curves),
@@ -57,8 +55,7 @@ def _emulated(found: Found, curves: Curves) -> dict[str, Any]:
         "runahead_cost_saturated": _ahead_cost(curves),
         "jain": fairness.of_equals(curves),
         "quiet_extra_steps": fairness.extra_steps(curves),
-        "depth_regret": regret,
-        "depth_regret_of": of,
+        "depth_regret": _regret(curves),
         "model_error": _most(abs(ratio - 1) for ratio in _ratios(found, "simulated")),
         "formula_error": _most(abs(ratio - 1) for ratio in _ratios(found, "formula")),
         "full_measured": _full(curves),
@@ -105,15 +102,12 @@ def _full(curves: Curves) -> int | None:
     return None
 
 
-def _regret(curves: Curves) -> tuple[float | None, str]:
-    """Of adaptive depth where it was measured, else of the paper's fixed one."""
+def _regret(curves: Curves) -> float | None:
+    """Of adaptive depth, the most."""
     counts = curves.counts(Mode.PLAIN)
-    auto = {count: curves.get(Mode.BATCHED, count, DEEPEST, AUTO) for count in counts}
-    adaptive = {count: curves.rate(one) for count, one in auto.items() if one is not None}
-    fixed = {count: curves.depths(count).get(DEPTH) for count in counts}
-    chosen = adaptive or {count: rate for count, rate in fixed.items() if rate is not None}
-    regrets = [1 - rate / max(curves.depths(count).values()) for count, rate in chosen.items()]
-    return _most(regrets), AUTO if adaptive else f"fixed {DEPTH}"
+    points = (curves.get(Mode.BATCHED, count, DEEPEST, AUTO) for count in counts)
+    adaptive = [one for one in points if one is not None and one.spans]
+    return _most(1 - curves.own_rate(one) / curves.best_fixed(one) for one in adaptive)
 
 
 def _ratios(found: Found, tier: str) -> Iterator[float]:

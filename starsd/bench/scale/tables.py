@@ -40,7 +40,6 @@ def lines(result: Result) -> Iterator[str]:
         yield f"{result.mismatched} PIECES OF TEXT WERE NOT THE RECORDED ONES"
     elif result.rows:
         yield "every replayed text was the recorded one"
-    yield f"depth regret is that of depth {result.depth_regret_of}"
     machine = result.machine
     yield (
         f"{machine['cpu']}, {machine['cores_allowed']} cores; load average "

@@ -14,6 +14,7 @@ from starsd.bench.scale.claims import claims
 from starsd.bench.scale.curves import Found
 from starsd.bench.scale.fairness import jain, p95
 from starsd.bench.scale.gaps import Gap
+from starsd.bench.scale.load import Span
 from starsd.bench.scale.plots import draw
 from starsd.bench.scale.point import Measured
 from starsd.bench.scale.real import AHEAD, PLAIN, STAR, TWO_CORES, Leg, Real
@@ -84,6 +85,7 @@ def found(points: Sequence[Measured] = MEASURED, **changes: Any) -> Found:
         "predicted": [],
         "colocated": {4: Figures(70.0, 0.1, 2.0, 0.3)},
         "acceptance": ACCEPTANCE,
+        "ranks": [[8, 0, 0, 3, 0, 0, 3, 0, 3, 0, 3, 0]],
         "costs": COSTS,
         "full_predicted": 4,
         "real": REAL,
@@ -134,18 +136,17 @@ def test_nothing_measured_is_nothing_claimed() -> None:
     assert as_line(got)
 
 
-def test_depth_regret_of_the_fixed_depth_and_of_the_adaptive_one() -> None:
+def test_depth_regret_is_by_the_texts_that_the_adaptive_depth_came_through() -> None:
+    """Tokens 1 to 7 take two rounds of depth 5, 3 and 3; four of depth 1, 2 and 1 and 2 and 1."""
+    assert result().depth_regret is None
     shallow = measured(sequences=(1,), depth=1, round_ms=60.0)
-    fixed = result([*MEASURED, shallow])
-    # 1.5 tokens in 60 ms against 1.97 in 80, at one target
-    assert fixed.depth_regret == pytest.approx(1 - (1.96875 / 80) / (1.5 / 60))
-    assert fixed.depth_regret_of == "fixed 5"
-    steps = 10_000 / 60
-    adaptive = measured(sequences=(1,), depth=8, note="auto", round_ms=60.0)
-    half = {"steps": steps, "rounds": steps, "reaching_0": steps / 2}
-    got = result([*MEASURED, shallow, replace(adaptive, target=half)])
-    assert got.depth_regret_of == "auto"
-    assert got.depth_regret == pytest.approx(1 - 1.25 / 1.5)
+    adaptive = measured(sequences=(1,), depth=8, note="auto", round_ms=90.0)
+    adaptive = replace(adaptive, tokens_per_round=3.0, spans=[Span(0, 1, 4), Span(0, 4, 7)])
+    got = result([*MEASURED, shallow, adaptive])
+    assert got.depth_regret == pytest.approx(1 - (3 / 90) / (3 / 80))  # depth 5 beats it
+    worse = [one for one in MEASURED if one.point.mode is Mode.PLAIN]
+    got = result([*worse, shallow, adaptive])
+    assert got.depth_regret == pytest.approx(1 - (3 / 90) / (6 / 4 / 60))  # and depth 1 does not
 
 
 def test_errors_of_predictions() -> None:

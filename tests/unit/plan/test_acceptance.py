@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from starsd.errors import ConfigError
-from starsd.plan.acceptance import Acceptance, Drawn, Outcome, Walked, constant, recorded
+from starsd.plan.acceptance import Acceptance, Drawn, Outcome, Walked, constant, recorded, rounds
 
 
 def test_tokens_of_a_round_by_depth() -> None:
@@ -64,6 +64,15 @@ def test_a_walk_along_recorded_answers() -> None:
 def test_a_walk_may_begin_at_any_answer() -> None:
     walked = Walked([[8, 0, 0], [8, 1]], first=3)
     assert [walked.next(0), walked.next(4)] == [Outcome(0, False), Outcome(0, True, last=True)]
+
+
+def test_rounds_that_a_piece_of_an_answer_takes() -> None:
+    ranks = [8, 0, 0, 1, 0, 0]
+    assert rounds(ranks, 1, 4, depth=5) == 1  # two accepted, and one of the target's own
+    assert rounds(ranks, 1, 4, depth=1) == 2
+    assert rounds(ranks, 1, 3, depth=5) == pytest.approx(2 / 3)
+    assert rounds(ranks, 3, 6, depth=5) == 2  # the last token is the target's own
+    assert rounds(ranks, 1, 6, depth=0) == 5
 
 
 def test_the_average_of_recorded_answers() -> None:
