@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from starsd.plan.acceptance import Acceptance
@@ -14,18 +15,19 @@ DEPTHS = (1, 2, 3, 5, 8)
 
 
 def plan_table(answer: Answer, mode: str) -> Table:
-    table = Table(title=f"Plan of a {mode} star", title_justify="left")
+    title = f"Plan of a {mode} star"
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=0)  # within 80 columns
     for name in (
         "targets",
         "depth",
-        "tokens/s",
+        "tok/s",
         "by formula",
         "each",
         "ms a token",
         "hub busy",
         "over plain",
-        "per accelerator",
-        "co-located",
+        "per device",
+        "draft beside",
     ):
         table.add_column(name, justify="right")
     for one in answer.lines:
