@@ -123,7 +123,7 @@ class ModelSettings(_Settings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
         description="Type of weights and KV cache. auto: bfloat16 where compiled code has AMX or "
-        "torch has CUDA, float16 on MPS, else float32.",
+        "AVX512-BF16 or torch has CUDA, float16 on MPS, else float32.",
     )
     quantize: Literal["none", "int8", "int4"] = Field(
         "none",

@@ -13,9 +13,9 @@ from starsd.engine.drafts import choose_draft, parse_draft
 from starsd.engine.eagle.checkpoint import Head, is_head, read_head
 from starsd.engine.eagle.native_head import NativeHead
 from starsd.engine.native.architecture import HeadArchitecture, faults
-from starsd.engine.native.decoder import SOURCE, arithmetic
+from starsd.engine.native.decoder import SOURCE
 from starsd.engine.native.head import HeadDecoder
-from starsd.engine.native.loading import bits_of, wants_native
+from starsd.engine.native.loading import bits_of, prefers_float32, wants_native
 from starsd.engine.native.store import Store
 from starsd.errors import ConfigError, StarsdError, UnsupportedModelError
 from starsd.settings import DraftSettings
@@ -85,8 +85,8 @@ def _native(settings: DraftSettings, head: Head, folder: Path, target: Path) -> 
     if of is None:
         return None
     compiled = library(settings.cache_dir, SOURCE)
-    if settings.dtype == "auto" and settings.quantize == "none" and arithmetic(compiled) != "amx":
-        return None  # without tiles for bfloat16, torch's float32 is faster
+    if prefers_float32(settings, compiled):
+        return None
     files = (*weights_files(folder), *weights_files(target))
     revision = f"{head.revision}+{head.target.revision}"
     cache = settings.cache_dir.expanduser() / "native"

@@ -7,6 +7,7 @@
  */
 #pragma once
 #include "amx.h"
+#include "supply.h"
 
 enum { LOOKUPS = 16, KEYS = 32 }; /* at once; the length is a multiple of KEYS */
 enum { APART = 32 };              /* floats, so that rows share no cache sets */
@@ -30,14 +31,6 @@ typedef struct {
     int dim, length, end;
 } lane;
 
-/* What the cache is told to fetch, a kilobyte at a time, while what came before is in use. */
-typedef struct {
-    struct {
-        const uint8_t *at, *end;
-    } spans[3];
-    int first;
-} supply;
-
 INLINE size_t bytes_of(const lane *l) { return (size_t)l->end * l->dim * sizeof(uint16_t); }
 
 /* The keys are on their way as far as AHEAD; so are those of the next lane, if any, in the end. */
@@ -51,14 +44,6 @@ INLINE supply supply_of(const lane *l, const lane *next) {
         s.spans[2].end = soon + (bytes_of(next) < AHEAD ? bytes_of(next) : AHEAD);
     }
     return s;
-}
-
-INLINE void fetch_next(supply *s) {
-    while (s->first < 3 && s->spans[s->first].at >= s->spans[s->first].end) s->first++;
-    if (s->first == 3) return;
-    const uint8_t *from = s->spans[s->first].at;
-    s->spans[s->first].at += 1024;
-    for (int i = 0; i < 1024; i += 64) __builtin_prefetch(from + i);
 }
 
 INLINE int last_of(const token *t) {
@@ -267,21 +252,26 @@ static void look_up_tiled(const lane *l, const lookup *who, int count, float *de
 
 /* ---- without ------------------------------------------------------------------------------- */
 
-enum { MOST = 6 }; /* lookups that share a key in registers */
-
-/* Scores of 16 keys for `n` lookups. */
-INLINE void score(const uint16_t *keys, const lookup *who, int n, int dim, float *scores,
-                  int stride) {
-    vf sum[MOST];
-    for (int h = 0; h < n; h++) sum[h] = splat(0);
+/* Scores of some sixteens of keys for `n` lookups, both constants where this is inlined. */
+INLINE void score(const uint16_t *keys, int blocks, const lookup *who, int n, int dim,
+                  float *scores, int stride, supply *soon) {
+    vf sum[TALL][WIDE];
+    for (int h = 0; h < n; h++)
+        for (int b = 0; b < blocks; b++) sum[h][b] = splat(0);
     for (int i = 0; i < dim; i += 2) {
-        vi pairs = pairs_at(keys + i * LANES);
-        for (int h = 0; h < n; h++) {
-            sum[h] = fma16(half_of(pairs, 0), splat(who[h].query[i]), sum[h]);
-            sum[h] = fma16(half_of(pairs, 1), splat(who[h].query[i + 1]), sum[h]);
+        if (i % 16 == 0)
+            for (int b = 0; b < blocks; b += 2) fetch_next(soon);
+        for (int b = 0; b < blocks; b++) {
+            vi pairs = pairs_at(keys + (b * dim + i) * LANES);
+            for (int h = 0; h < n; h++) {
+                const float *query = who[h].query + i;
+                sum[h][b] = fma16(half_of(pairs, 0), splat(query[0]), sum[h][b]);
+                sum[h][b] = fma16(half_of(pairs, 1), splat(query[1]), sum[h][b]);
+            }
         }
     }
-    for (int h = 0; h < n; h++) store(scores + h * stride, sum[h]);
+    for (int h = 0; h < n; h++)
+        for (int b = 0; b < blocks; b++) store(scores + h * stride + b * LANES, sum[h][b]);
 }
 
 /* Scores become weights 2^(score - largest); returns one over their sum. */
@@ -295,20 +285,30 @@ INLINE float soften(float *scores, int count) {
     return 1 / sum_of(sum);
 }
 
-/* 16 dimensions, or 32, of the weighted values for `n` lookups; those from `shared` on are in
- * `tail`. */
-INLINE void mix(const uint16_t *values, const uint16_t *tail, int shared, const float *weights,
-                const float *factor, const lookup *who, int n, int count, int dim, int stride,
-                int at, int columns) {
-    vf sum[MOST][2];
+/* What lookups of one run read, and where. */
+typedef struct {
+    const lane *l;
+    const lookup *who;
+    const uint16_t *tail; /* the values from `shared` on */
+    int shared;
+    float *scores, factor[TALL];
+    supply *soon;
+} reading;
+
+/* Some sixteens of dimensions of the weighted values for `n` lookups. */
+INLINE void mix(const reading *r, int n, int at, int columns) {
+    const int dim = r->l->dim, stride = r->l->length + APART;
+    vf sum[TALL][WIDE];
     for (int h = 0; h < n; h++)
         for (int c = 0; c < columns; c++) sum[h][c] = splat(0);
-    for (int i = 0; i < count; i += 2) {
-        const uint16_t *from = i < shared ? values + (size_t)i * dim : tail + (i - shared) * dim;
+    for (int i = 0; i < r->l->end; i += 2) {
+        const uint16_t *from = i < r->shared ? r->l->values + (size_t)i * dim
+                                             : r->tail + (i - r->shared) * dim;
+        if (i % 8 == 0) fetch_next(r->soon);
         for (int c = 0; c < columns; c++) {
             vi pairs = pairs_at(from + (at + c * LANES) * 2);
             for (int h = 0; h < n; h++) {
-                const float *weight = weights + h * stride + i;
+                const float *weight = r->scores + h * stride + i;
                 sum[h][c] = fma16(half_of(pairs, 0), splat(weight[0]), sum[h][c]);
                 sum[h][c] = fma16(half_of(pairs, 1), splat(weight[1]), sum[h][c]);
             }
@@ -316,32 +316,35 @@ INLINE void mix(const uint16_t *values, const uint16_t *tail, int shared, const 
     }
     for (int h = 0; h < n; h++)
         for (int c = 0; c < columns; c++)
-            store(who[h].out + at + c * LANES, sum[h][c] * splat(factor[h]));
+            store(r->who[h].out + at + c * LANES, sum[h][c] * splat(r->factor[h]));
 }
 
-INLINE void look_up_some(const lane *l, const lookup *who, int n, float *scores) {
-    const int end = l->end, dim = l->dim, shared = shared_of(who->t, end);
-    uint16_t tail[2 * KEYS * dim];
-    float factor[MOST];
-    if (shared < end) gather_branch(l, who->t, shared, end, tail);
-    for (int i = 0; i < end; i += LANES)
-        score(l->keys + (size_t)i * dim, who, n, dim, scores + i, l->length);
+INLINE void look_up_some(reading r, int n) {
+    const int end = r.l->end, dim = r.l->dim, stride = r.l->length + APART;
+    int i = 0, at = 0;
+    for (; end - i >= WIDE * LANES; i += WIDE * LANES)
+        score(r.l->keys + (size_t)i * dim, WIDE, r.who, n, dim, r.scores + i, stride, r.soon);
+    for (; i < end; i += LANES)
+        score(r.l->keys + (size_t)i * dim, 1, r.who, n, dim, r.scores + i, stride, r.soon);
     for (int h = 0; h < n; h++) {
-        hide(who[h].t, end, scores + h * l->length);
-        factor[h] = soften(scores + h * l->length, end);
+        hide(r.who[h].t, end, r.scores + h * stride);
+        r.factor[h] = soften(r.scores + h * stride, end);
     }
-    int at = 0;
-    for (; dim - at >= 2 * LANES; at += 2 * LANES)
-        mix(l->values, tail, shared, scores, factor, who, n, end, dim, l->length, at, 2);
-    if (at < dim)
-        mix(l->values, tail, shared, scores, factor, who, n, end, dim, l->length, at, 1);
+    for (; dim - at >= WIDE * LANES; at += WIDE * LANES) mix(&r, n, at, WIDE);
+    for (; at < dim; at += LANES) mix(&r, n, at, 1);
 }
 
-INLINE void look_up_plainly(const lane *l, const lookup *who, int count, float *scores) {
-    for (; count >= MOST; count -= MOST, who += MOST) look_up_some(l, who, MOST, scores);
-    for (; count >= 3; count -= 3, who += 3) look_up_some(l, who, 3, scores);
-    if (count == 2) look_up_some(l, who, 2, scores);
-    if (count == 1) look_up_some(l, who, 1, scores);
+/* In groups as equal as can be. */
+static void look_up_plainly(const lane *l, const lookup *who, int count, float *scores,
+                            supply *soon) {
+    const int groups = (count + TALL - 1) / TALL, shared = shared_of(who->t, l->end);
+    uint16_t tail[2 * KEYS * l->dim];
+    if (shared < l->end) gather_branch(l, who->t, shared, l->end, tail);
+    for (int g = 0; g < groups; g++) {
+        const int first = count * g / groups, n = count * (g + 1) / groups - first;
+        const reading r = {l, who + first, tail, shared, scores, {0}, soon};
+        FOR_ROWS(n, look_up_some(r, ROWS))
+    }
 }
 
 /* ---- either -------------------------------------------------------------------------------- */
@@ -357,9 +360,8 @@ static void look_up(const lane *l, const lookup *who, int count, float *desk, su
         return;
     }
 #endif
-    (void)soon; /* processors see by themselves what comes next here */
     for (int n; count; count -= n, who += n) {
         n = who->t->tree ? of_one_token(who, count) : count;
-        look_up_plainly(l, who, n, desk);
+        look_up_plainly(l, who, n, desk, soon);
     }
 }

@@ -23,20 +23,32 @@ INLINE float brain(const uint8_t *x, int index) {
     return value;
 }
 
-static void brain_column(const product *p, int index) {
+/* Some columns of some rows, both constants where this is inlined. */
+INLINE void brain_block(const product *p, int index, int columns, int first, int rows,
+                        upcoming next) {
     const matrix *w = p->w;
-    const int column = column_of(p, index);
-    for (int r = 0; r < p->x->rows; r++) {
-        const uint8_t *row = p->x->data + (size_t)r * w->inputs * 2;
-        const uint8_t *tile = brain_at(w, column);
-        vf even = bias_of(w, column), odd = splat(0);
-        for (int i = 0; i < w->inputs; i += 2, tile += sizeof(vi)) {
-            vi pairs;
-            memcpy(&pairs, tile, sizeof pairs);
-            even = fma16(half_of(pairs, 0), splat(brain(row, i)), even);
-            odd = fma16(half_of(pairs, 1), splat(brain(row, i + 1)), odd);
-        }
-        put(p, index, r, even + odd);
+    const int line = w->inputs * 2, size = w->inputs * LANES * 2;
+    const uint8_t *row = p->x->data + (size_t)first * line, *tile[WIDE];
+    vf sums[WIDE][TALL];
+    for (int c = 0; c < columns; c++) {
+        const int column = column_of(p, index + c);
+        tile[c] = brain_at(w, column);
+        for (int r = 0; r < rows; r++) sums[c][r] = bias_of(w, column);
+    }
+    for (int i = 0; i < size; i += sizeof(vi), row += 4) {
+        vi pairs[WIDE];
+        for (int c = 0; c < columns; c++) memcpy(pairs + c, tile[c] + i, sizeof *pairs);
+        fetch_lines(&next);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+            for (int c = 0; c < columns; c++)
+                sums[c][r] = dot2(sums[c][r], pairs[c], row + r * line);
+    }
+    for (int r = 0; r < rows; r++) {
+        vf values[WIDE];
+        for (int c = 0; c < columns; c++) values[c] = sums[c][r];
+        put_columns(p, index, columns, first + r, values);
     }
 }
 
@@ -139,14 +151,3 @@ static void brain_tiled(const product *p, int from, int end) {
     brain_pass(p, from, end, 1);
 }
 #endif
-
-/* Columns `from` to `end` of the product. */
-static void brain_multiply(const product *p, int from, int end) {
-#ifdef AMX
-    if (amx_granted()) {
-        brain_tiled(p, from, end);
-        return;
-    }
-#endif
-    for (; from < end; from++) brain_column(p, from);
-}

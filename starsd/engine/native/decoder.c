@@ -342,7 +342,9 @@ const char *starsd_arithmetic(void) {
 #ifdef AMX
     if (amx_granted()) return "amx";
 #endif
-#ifdef __AVX512F__
+#if defined __AVX512BF16__
+    return "avx512bf16";
+#elif defined __AVX512F__
     return "avx512";
 #else
     return "portable";

@@ -150,14 +150,3 @@ static void grouped_tiled(const product *p, int from, int end) {
         }
 }
 #endif
-
-/* Columns `from` to `end` of the product. */
-static void grouped_multiply(const product *p, int from, int end) {
-#ifdef AMX
-    if (p->x->rows > 4 && amx_granted()) {
-        grouped_tiled(p, from, end);
-        return;
-    }
-#endif
-    for (; from < end; from++) grouped_columns(p, from);
-}

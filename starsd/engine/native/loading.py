@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from starsd.settings import ModelSettings
 log = structlog.get_logger()
 
 _BRAIN = ("auto", "bfloat16")
+_MULTIPLIED = ("amx", "avx512bf16")
+"""Arithmetic of processors that multiply bfloat16; others have to widen it first."""
 
 Derived = Callable[[], Source]
 """Weights that are not as they lie in the folder, from torch."""
@@ -43,8 +46,8 @@ def load_native(
     if whole is None:
         return None
     compiled = library(settings.cache_dir, SOURCE)
-    if settings.dtype == "auto" and settings.quantize == "none" and arithmetic(compiled) != "amx":
-        return None  # without tiles for bfloat16, torch's float32 is faster
+    if prefers_float32(settings, compiled):
+        return None
     of = whole if spec.layers is None else whole.first(spec.layers)
     max_length = context_length(of, settings.max_length)
     decoder = NativeDecoder(
@@ -70,6 +73,12 @@ def wants_native(settings: ModelSettings) -> bool:
     """Whether compiled code is to compute a model if it can."""
     wanted = settings.compiled and settings.device == "cpu" and settings.dtype in _BRAIN
     return settings.quantize != "none" or wanted
+
+
+def prefers_float32(settings: ModelSettings, compiled: ctypes.CDLL) -> bool:
+    """Whether the choice is ours, and torch's float32 faster than compiled bfloat16."""
+    open_choice = settings.dtype == "auto" and settings.quantize == "none"
+    return open_choice and arithmetic(compiled) not in _MULTIPLIED
 
 
 def _architecture(folder: Path, settings: ModelSettings) -> Architecture | None:

@@ -18,16 +18,69 @@ static void prepare(const float *x, int bits, int inputs, int row, activations *
         grouped_row(x, inputs, row, to);
 }
 
+INLINE const uint8_t *tiles_at(const matrix *w, int column) {
+    if (w->bits == 16) return brain_at(w, column);
+    return w->bits == 8 ? whole_at(w, column) : grouped_at(w, column);
+}
+
+/* Of as many `columns` from `index` on, what is to come with block `b` of `blocks`. After the last
+ * column of a matrix lies, by and large, the first of the next one. */
+INLINE upcoming upcoming_with(const product *p, int index, int columns, int b, int blocks) {
+    const size_t half = (tiles_at(p->w, 1) - tiles_at(p->w, 0)) * columns / 2;
+    const size_t past = half * b / blocks;
+    const uint8_t *one = tiles_at(p->w, column_of(p, index)), *other = one + half;
+    if (p->how == GATED && columns > 1) other = tiles_at(p->w, column_of(p, index + 1));
+    return (upcoming){one + past, other + past, 32 * columns / blocks};
+}
+
+/* `columns` at a time, a constant where this is inlined, as are `bits`; returns where it stopped.
+ * Blocks of rows are as equal as can be. */
+INLINE int pass(const product *p, int bits, int from, int end, int columns) {
+    const int rows = p->x->rows, blocks = (rows + TALL - 1) / TALL;
+    for (; end - from >= columns; from += columns)
+        for (int b = 0; b < blocks; b++) {
+            const int first = rows * b / blocks, tall = rows * (b + 1) / blocks - first;
+            const upcoming next = upcoming_with(p, from + columns, columns, b, blocks);
+            if (bits == 16)
+                FOR_ROWS(tall, brain_block(p, from, columns, first, ROWS, next))
+            else
+                FOR_ROWS(tall, whole_block(p, from, columns, first, ROWS, next))
+        }
+    return from;
+}
+
+/* Sums in vector registers. */
+static void multiply_plainly(const product *p, int from, int end) {
+    if (p->w->bits == 16)
+        from = pass(p, 16, from, end, WIDE), pass(p, 16, from, end, 1);
+    else if (p->w->bits == 8)
+        from = pass(p, 8, from, end, (WIDE + 1) / 2), pass(p, 8, from, end, 1);
+    else
+        for (; from < end; from++) grouped_columns(p, from);
+}
+
+#ifdef AMX
+static void multiply_tiled(const product *p, int from, int end) {
+    if (p->w->bits == 16)
+        brain_tiled(p, from, end);
+    else if (p->w->bits == 8)
+        whole_tiled(p, from, end);
+    else
+        grouped_tiled(p, from, end);
+}
+#endif
+
 /* Columns `from` to `end`, in the order of `column_of`, of x w^T + bias. Weights come from memory
  * once, whatever the rows. */
 static void multiply(const product *p, int from, int end) {
     if (!p->x->rows || from >= end) return;
-    if (p->w->bits == 16)
-        brain_multiply(p, from, end);
-    else if (p->w->bits == 8)
-        whole_multiply(p, from, end);
-    else
-        grouped_multiply(p, from, end);
+#ifdef AMX
+    if (amx_granted() && (p->w->bits > 4 || p->x->rows > 4)) {
+        multiply_tiled(p, from, end);
+        return;
+    }
+#endif
+    multiply_plainly(p, from, end);
 }
 
 /* Row `index` of a matrix of 8 or 16 bits, as floats. */

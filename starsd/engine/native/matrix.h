@@ -4,6 +4,7 @@
 
 enum { GROUP = 32, BLOCK = 16 };
 
+
 typedef struct {
     int32_t bits, inputs, outputs;
     const uint8_t *tiles;
@@ -34,6 +35,24 @@ typedef struct {
     float *out;
     int stride, how;
 } product;
+
+/* Weights to come while a block of rows is computed, in two streams: so many bytes of each with 64
+ * of a column. */
+typedef struct {
+    const uint8_t *one, *other;
+    int pace;
+} upcoming;
+
+/* Hardly more than a line at a time: processors stop where too many are on their way. */
+INLINE void fetch_lines(upcoming *u) {
+    __builtin_prefetch(u->one);
+    __builtin_prefetch(u->other);
+    if (u->pace > 64) {
+        __builtin_prefetch(u->one + 64);
+        __builtin_prefetch(u->other + 64);
+    }
+    u->one += u->pace, u->other += u->pace;
+}
 
 /* The column of outputs that is computed at `index`: gates come right before what they open. */
 INLINE int column_of(const product *p, int index) {

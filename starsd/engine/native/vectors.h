@@ -4,6 +4,28 @@
 
 enum { AHEAD = 8192 }; /* bytes from weights in use to those that the cache is told to fetch */
 
+/* Vectors of sums that the registers hold: so many beside each other, for so many rows. */
+#ifdef __AVX512F__
+enum { WIDE = 4, TALL = 6 };
+#define FROM_3_TO_TALL(...)                               \
+    OF_ROWS(3, __VA_ARGS__) OF_ROWS(4, __VA_ARGS__)       \
+    OF_ROWS(5, __VA_ARGS__) OF_ROWS(6, __VA_ARGS__)
+#else
+enum { WIDE = 1, TALL = 2 };
+#define FROM_3_TO_TALL(...)
+#endif
+#define OF_ROWS(n, ...)     \
+    case n: {               \
+        enum { ROWS = n };  \
+        __VA_ARGS__;        \
+        break;              \
+    }
+/* Does something with ROWS, a constant equal to `n`, which is at most TALL. */
+#define FOR_ROWS(n, ...)                                                                  \
+    switch (n) {                                                                          \
+        OF_ROWS(1, __VA_ARGS__) OF_ROWS(2, __VA_ARGS__) FROM_3_TO_TALL(__VA_ARGS__)       \
+    }
+
 #define LOG2_E 1.44269504f
 
 typedef int16_t vs __attribute__((vector_size(64)));
@@ -155,6 +177,19 @@ INLINE vf inverse16(vf x) {
     return y * (splat(2) - x * y);
 #else
     return splat(1) / x;
+#endif
+}
+
+/* Each lane's sum grows by two products of bfloat16, that of the upper halves first. */
+INLINE vf dot2(vf sum, vi w, const uint8_t *x) {
+    int32_t pair;
+    memcpy(&pair, x, sizeof pair);
+    const vi both = (vi){0} + pair;
+#ifdef __AVX512BF16__
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)both);
+#else
+    sum = fma16(half_of(w, 1), half_of(both, 1), sum);
+    return fma16(half_of(w, 0), half_of(both, 0), sum);
 #endif
 }
 

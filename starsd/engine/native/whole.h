@@ -50,23 +50,40 @@ INLINE vf scaled(const matrix *w, int column, const activations *x, int row, vi 
     return fma16(whole, load(w->scale + column * LANES) * splat(x->scale[row]), bias_of(w, column));
 }
 
-static void whole_column(const product *p, int index) {
+/* Some columns of some rows, both constants where this is inlined. */
+INLINE void whole_block(const product *p, int index, int columns, int first, int rows,
+                        upcoming next) {
     const matrix *w = p->w;
     const activations *x = p->x;
-    const int inputs = deep(w->inputs), column = column_of(p, index);
-    for (int r = 0; r < x->rows; r++) {
-        const uint8_t *tile = whole_at(w, column);
-        const size_t row = (size_t)r * inputs;
-        vi high, low;
-        memcpy(&high, begin_at(x, 0, r), sizeof high);
-        memcpy(&low, begin_at(x, 1, r), sizeof low);
-        for (int i = 0; i < inputs; i += 4, tile += sizeof(vb)) {
-            vb quads;
-            memcpy(&quads, tile, sizeof quads);
-            high = dot4(high, quads, (int8_t *)x->data + row + i);
-            low = dot4(low, quads, (int8_t *)x->low + row + i);
+    const int inputs = deep(w->inputs), size = inputs * LANES;
+    const int8_t *upper = (int8_t *)x->data + (size_t)first * inputs;
+    const int8_t *lower = (int8_t *)x->low + (size_t)first * inputs;
+    const uint8_t *tile[WIDE];
+    vi high[WIDE][TALL], low[WIDE][TALL];
+    for (int c = 0; c < columns; c++) {
+        tile[c] = whole_at(w, column_of(p, index + c));
+        for (int r = 0; r < rows; r++) {
+            memcpy(high[c] + r, begin_at(x, 0, first + r), sizeof(vi));
+            memcpy(low[c] + r, begin_at(x, 1, first + r), sizeof(vi));
         }
-        put(p, index, r, scaled(w, column, x, r, high, low));
+    }
+    for (int i = 0; i < size; i += sizeof(vb), upper += 4, lower += 4) {
+        vb quads[WIDE];
+        for (int c = 0; c < columns; c++) memcpy(quads + c, tile[c] + i, sizeof *quads);
+        fetch_lines(&next);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+            for (int c = 0; c < columns; c++) {
+                high[c][r] = dot4(high[c][r], quads[c], upper + r * inputs);
+                low[c][r] = dot4(low[c][r], quads[c], lower + r * inputs);
+            }
+    }
+    for (int r = 0; r < rows; r++) {
+        vf values[WIDE];
+        for (int c = 0; c < columns; c++)
+            values[c] = scaled(w, column_of(p, index + c), x, first + r, high[c][r], low[c][r]);
+        put_columns(p, index, columns, first + r, values);
     }
 }
 
@@ -87,7 +104,7 @@ INLINE void whole_put(const product *p, int columns, results *r, int rows) {
     r->next = end;
 }
 
-/* One or two columns of a block of rows, like whole_column bit for bit; meanwhile `before` is put. */
+/* One or two columns of a block of rows, like whole_block bit for bit; meanwhile `before` is put. */
 INLINE void whole_tiles(const product *p, int columns, results *r, results *before) {
     const matrix *w = p->w;
     const int inputs = deep(w->inputs), first = r->first[0], next = onward_by(p, columns);
@@ -151,14 +168,3 @@ static void whole_tiled(const product *p, int from, int end) {
     whole_pass(p, from, end, 1);
 }
 #endif
-
-/* Columns `from` to `end` of the product. */
-static void whole_multiply(const product *p, int from, int end) {
-#ifdef AMX
-    if (amx_granted()) {
-        whole_tiled(p, from, end);
-        return;
-    }
-#endif
-    for (; from < end; from++) whole_column(p, from);
-}

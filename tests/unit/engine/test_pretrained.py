@@ -103,14 +103,15 @@ def test_compiled(tiny_model: Path, cache_dir: Path) -> None:
     assert not compiled(tiny_model, cache_dir, dtype="float32")
 
 
-@pytest.mark.parametrize("found", ["amx", "avx512", "portable"])
-def test_auto_is_compiled_where_there_are_tiles(
+@pytest.mark.parametrize("found", ["amx", "avx512bf16", "avx512", "portable"])
+def test_auto_is_compiled_where_bfloat16_is_multiplied(
     tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, found: str
 ) -> None:
     monkeypatch.setattr(loading, "arithmetic", lambda library: found)
     runner = make_runner(tiny_model, cache_dir=cache_dir, dtype="auto")
-    assert isinstance(runner, NativeRunner) == (found == "amx")
-    assert ("bfloat16" if found == "amx" else "float32") in runner.fingerprint
+    multiplied = found in ("amx", "avx512bf16")
+    assert isinstance(runner, NativeRunner) == multiplied
+    assert ("bfloat16" if multiplied else "float32") in runner.fingerprint
 
 
 def test_auto_without_a_compiler_is_float32(

@@ -9,11 +9,11 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-from starsd.engine.eagle import loading
 from starsd.engine.eagle.loading import head_folder, load_head
 from starsd.engine.eagle.native_head import NativeHead
 from starsd.engine.eagle.torch_head import TorchHead
 from starsd.engine.interface import HeadRow
+from starsd.engine.native import loading as native_loading
 from starsd.engine.native import store
 from starsd.engine.native.packing import pack_model
 from starsd.errors import ConfigError
@@ -69,16 +69,16 @@ def test_a_hub_name(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_compiled_where_a_model_would_be(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, native: bool
 ) -> None:
-    monkeypatch.setattr(loading, "arithmetic", lambda _: "amx")
+    monkeypatch.setattr(native_loading, "arithmetic", lambda _: "amx")
     folder = write(tmp_path, eagle3(), EAGLE3)
     head = load_head(settings(folder, **changes), folder)
     assert isinstance(head, NativeHead if native else TorchHead)
 
 
-def test_torch_where_there_are_no_tiles(
+def test_torch_where_bfloat16_is_not_multiplied(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "arithmetic", lambda _: "avx512")
+    monkeypatch.setattr(native_loading, "arithmetic", lambda _: "avx512")
     folder = write(tmp_path, eagle3(), EAGLE3)
     assert isinstance(load_head(settings(folder, dtype="auto"), folder), TorchHead)
     assert isinstance(load_head(settings(folder, dtype="bfloat16"), folder), NativeHead)

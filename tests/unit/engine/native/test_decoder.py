@@ -162,8 +162,9 @@ def test_it_computes_what_transformers_computes(make: Load, tiny_model: Path, bi
         (Qwen2ForCausalLM, Qwen2Config(**SIZES)),
         (Qwen3ForCausalLM, Qwen3Config(**SIZES)),
         (MistralForCausalLM, MistralConfig(**SIZES, sliding_window=256)),
+        (LlamaForCausalLM, LlamaConfig(**{**SIZES, "hidden_size": 96})),
     ],
-    ids=["llama", "qwen2", "qwen3", "mistral"],
+    ids=["llama", "qwen2", "qwen3", "mistral", "columns no multiple of four"],
 )
 @pytest.mark.parametrize("bits", BITS)
 def test_architectures(
@@ -207,9 +208,10 @@ def test_neighbours_change_no_bit(make: Load, tiny_model: Path, bits: int) -> No
 @pytest.mark.parametrize("bits", BITS)
 def test_threads_change_no_bit(make: Load, tiny_model: Path, bits: int) -> None:
     rows = [Row(0, random_tokens(40, 1), 0, want=40), Row(3, random_tokens(9, 2), 0)]
-    one, two = (make(tiny_model, bits, threads=count).forward(rows) for count in (1, 2))
-    for first, second in zip(one, two, strict=True):
-        np.testing.assert_array_equal(first, second)
+    alone, *others = (make(tiny_model, bits, threads=count).forward(rows) for count in (1, 2, 3))
+    for found in others:
+        for first, second in zip(alone, found, strict=True):
+            np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize("start", [0, 21, 30, 64, 95])
