@@ -51,7 +51,7 @@ compose-test: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/deptry .
 
