@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping
 
 import pytest
 
-from services.target.depth import MOST_PROBE, DepthControl, FixedDepth, Plan, StepTime, Trip
+from services.target.depth import MOST_PROBE, DepthControl, FixedDepth, Plan, StepTime
 from services.target.guess import Guess
 from services.target.sequence import Sequence
 from tests.unit.target.recording import make_sequence
@@ -86,20 +85,13 @@ class World:
         return max(0, accepted - late)
 
     def best_fixed(self) -> float:
-        return max(self.speed(At(depth)) for depth in range(1, DEPTH + 1))
+        """Tokens a second at the best of all depths, always waited for."""
+        return max(self._fixed(depth) for depth in range(1, DEPTH + 1))
 
-
-class At(FixedDepth):
-    """One depth, waited for."""
-
-    def __init__(self, depth: int) -> None:
-        super().__init__(DEPTH, 0)
-        self._at = depth
-
-    def plan(
-        self, asking: Mapping[Sequence, int], others: int, trip: Trip, budget_s: float
-    ) -> Plan:
-        return Plan(self._at, wait=True)
+    def _fixed(self, depth: int) -> float:
+        size = len(self.sequences)
+        tokens = size * sum(self.rate**level for level in range(depth + 1))
+        return tokens / (self.trip_s(depth) + self.step_s(size * (1 + depth)))
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.6, 0.9])
