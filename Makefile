@@ -28,14 +28,14 @@ run: $(STAMP)
 # Two at a time; services that are shared by a file's tests file by file. What breaks or times real
 # services has the machine for itself.
 PARALLEL := tests/unit tests/identity tests/deploy
-BY_FILE := tests/cases tests/conformance tests/integration/bus tests/integration/fronts \
-    tests/integration/gateway
+ALONE := tests/faults $(patsubst %,tests/integration/test_%.py,bench bench_engine profile scale)
 
 test: lint
 	status=0; \
 	$(BIN)/pytest --numprocesses 2 $(PYTEST_ARGS) $(PARALLEL) || status=1; \
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS) $(BY_FILE) || status=1; \
-	$(BIN)/pytest $(PYTEST_ARGS) $(foreach folder,$(PARALLEL) $(BY_FILE),--ignore $(folder)) || status=1; \
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS) \
+	    $(foreach path,$(PARALLEL) $(ALONE),--ignore $(path)) || status=1; \
+	$(BIN)/pytest $(PYTEST_ARGS) $(ALONE) || status=1; \
 	exit $$status
 
 load: $(STAMP)
