@@ -21,7 +21,7 @@ def test_more_streams_than_fit_say_what_they_do_alone(tiny_model: Path) -> None:
         "wait_budget": 20,
         "ngram": 0,
     }
-    hub = {**model, "kv_memory": "256KiB", "draft": LAYERS_DRAFT, "evict_idle_s": 0.2}
+    hub = {**model, "kv_memory": "256KiB", "draft": LAYERS_DRAFT}
     asked = questions(STREAMS, max_tokens=120)
     with LiveStar(step_s=0.0, target=target, hub=hub) as star:
         star.start("a", "b", "hub", "gateway")
