@@ -25,10 +25,10 @@ $(STAMP): pyproject.toml constraints.txt scripts/make-venv
 run: $(STAMP)
 	exec $(BIN)/starsd up $(ARGS)
 
-# Two at a time; services that are shared by a file's tests file by file. What breaks or times real
-# services has the machine for itself.
+# Two at a time; services that are shared by a file's tests file by file. What times a model has the
+# machine for itself.
 PARALLEL := tests/unit tests/identity tests/deploy
-ALONE := tests/faults $(patsubst %,tests/integration/test_%.py,bench bench_engine profile scale)
+ALONE := $(patsubst %,tests/integration/test_%.py,bench bench_engine)
 
 test: lint
 	status=0; \
