@@ -12,7 +12,7 @@ from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
 from starsd.errors import GrammarError
-from starsd.grammar.schema import MAX_CHARS, OPTIONS_KEY, parse
+from starsd.grammar.schema import MAX_CHARS, OPTIONS_KEY, names_are_safe, parse
 from starsd.protocol.grammar import Grammar, GrammarKind
 
 MAX_REGEX_CHARS = 8 * 1024
@@ -27,6 +27,10 @@ JSON_OPTIONS: dict[str, Any] = {
 }
 """White space as the model likes it, but not for ever: some models would never end. A keyword
 that cannot be enforced is an error."""
+# The compiler's default is only those of control characters: a model that means \u00e9 then has
+# nothing but such a one to write after \u00.
+ANY_ESCAPE = {"json_allow_general_unicode_escapes": True}
+NO_UNICODE_ESCAPE = {"json_allowed_escapes": 'nrbtf\\"'}
 
 
 def define(grammar: Grammar) -> str:
@@ -89,7 +93,8 @@ def embedded(schema: Any) -> str:
 
 def _with_options(schema: Any) -> dict[str, Any]:
     whole = {"allOf": [schema]} if isinstance(schema, bool) else schema
-    return {**whole, OPTIONS_KEY: JSON_OPTIONS}
+    escapes = ANY_ESCAPE if names_are_safe(whole) else NO_UNICODE_ESCAPE
+    return {**whole, OPTIONS_KEY: JSON_OPTIONS | escapes}
 
 
 _DEFINE = {

@@ -30,6 +30,7 @@ FORMATS = frozenset(
 )
 """Those that the compiler enforces. Others are annotations, as in JSON Schema's default."""
 
+_NAMED = ("properties", "patternProperties")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("anyOf", "allOf", "oneOf", "prefixItems", "items")
 _SINGLE = ("items", "additionalItems", "additionalProperties", "not", "contains", "propertyNames")
@@ -72,6 +73,13 @@ def checked(schemas: Sequence[Any]) -> list[Any]:
             f"multiples of {multiple}, all multipleOf taken together; the limit is {MAX_MULTIPLE}"
         )
     return [_known_formats(schema) for schema in schemas]
+
+
+def names_are_safe(schema: Any) -> bool:
+    """Whether no object takes other names beside those it declares. Where one does, a declared name
+    in ``\\u`` escapes would be such another, with any value."""
+    declaring = (node for node, _ in _objects([schema]) if any(map(node.get, _NAMED)))
+    return all(node.get("additionalProperties") is False for node in declaring)
 
 
 def _digits(number: Any) -> int:

@@ -52,6 +52,41 @@ def test_but_not_for_ever() -> None:
     assert not matches(begin(JSON, {"type": "array"}), "[" + " " * 33 + "]")
 
 
+CLOSED = {"type": "object", "properties": {"é": {"type": "integer"}}, "additionalProperties": False}
+OPEN = {"type": "object", "properties": {"é": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("text", [r"caf\u00e9", "café", r"\ud83d\ude00", r"\u0001", r"\u002F", "/"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        {**CLOSED, "properties": {"a": {"type": "string"}, "b": CLOSED}},
+        {"type": "object", "additionalProperties": {"type": "string", "maxLength": 5}},
+    ],
+    ids=["any", "closed", "map"],
+)
+def test_characters_may_be_escaped(schema: Any, text: str) -> None:
+    assert matches(begin(JSON, schema), f'{{"a": "{text}"}}')
+
+
+def test_an_escape_is_one_character_and_no_half_of_one() -> None:
+    state = begin(JSON, {"type": "string", "maxLength": 2})
+    assert matches(state, r'"\u00e9\ud83d\ude00"')
+    assert not matches(state, r'"\u00e9\u00e9\u00e9"')
+    assert not matches(state, r'"\ud83d"')
+
+
+def test_no_escape_spells_a_declared_name_again() -> None:
+    again = r'{"\u00e9": "no integer"}'
+    for schema in (CLOSED, OPEN, {"type": "array", "items": OPEN}):
+        state = begin(JSON, schema)
+        assert not matches(state, again)
+        assert not matches(state, f"[{again}]")
+    assert matches(begin(JSON, OPEN), '{"é": 1, "ä": "any"}')
+    assert not matches(begin(JSON, OPEN), r'{"é": 1, "ä": "\u00e4"}')
+
+
 @pytest.mark.parametrize("name", ["password", "binary", "my-own"])
 def test_formats_that_nobody_enforces_are_annotations(name: str) -> None:
     schema = {"type": "object", "properties": {"format": {"type": "string", "format": name}}}

@@ -55,7 +55,11 @@ def test_the_model_is_free_unless_something_is_asked() -> None:
 @pytest.mark.parametrize(
     ("form", "good", "bad"),
     [
-        (HERMES, [tagged(ROME), tagged(NOW), tagged(ROME, NOW)], ["", "hi", ROME]),
+        (
+            HERMES,
+            [tagged(ROME), tagged(NOW), tagged(ROME, NOW), tagged(ROME.replace("o", r"\u00f6"))],
+            ["", "hi", ROME],
+        ),
         (
             LLAMA,
             [f.replace("arguments", "parameters") for f in (ROME, f"{ROME}; {NOW}")],
