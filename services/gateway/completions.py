@@ -65,5 +65,12 @@ class CompletionWriter(Writer):
             text_offset=offsets,
             token_logprobs=[one.chosen.logprob for one in found],
             tokens=tokens,
-            top_logprobs=[{spelt(top): top.logprob for top in one.top} for one in found],
+            top_logprobs=[_likeliest(one) for one in found],
         )
+
+
+def _likeliest(found: TokenLogprobs) -> dict[str, float]:
+    """The token itself is always among them, as in OpenAI's."""
+    best = {spelt(top): top.logprob for top in found.top}
+    best.setdefault(spelt(found.chosen), found.chosen.logprob)
+    return best

@@ -207,7 +207,7 @@ async def test_completion_logprobs_are_lists_and_offsets_go_on_across_chunks() -
         "text_offset": [2, 3],
         "token_logprobs": [-0.5, -0.5],
         "tokens": ["c", "d"],
-        "top_logprobs": [{"top": -0.25}, {"top": -0.25}],
+        "top_logprobs": [{"top": -0.25, "c": -0.5}, {"top": -0.25, "d": -0.5}],
     }
 
 
