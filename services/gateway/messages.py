@@ -26,7 +26,8 @@ def _part_text(part: Any, index: int) -> str:
         message = "this model reads text only; send parts like {'type': 'text', 'text': '...'}"
         raise invalid_value(message, part if kind is None else kind, field=f"[{index}].type")
     text = part.get("text")
-    if not isinstance(text, str) or set(part) != {"type", "text"}:
+    given = {name for name, value in part.items() if value is not None}
+    if not isinstance(text, str) or given != {"type", "text"}:
         raise invalid_value(
             "a text part has just 'type' and a string 'text'", part, field=f"[{index}]"
         )
@@ -56,6 +57,7 @@ class FunctionCall(Body):
 
 
 class ToolCall(Body):
+    index: int | None = Field(None, exclude=True, description="In the stream it came from; unused.")
     id: Str
     type: Literal["function"] = "function"
     function: FunctionCall

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from services.gateway.body import Body, Str
+from services.gateway.body import Body, Str, encodable
 from services.gateway.faults import invalid_value
 from services.gateway.unserved import STRUCTURED_OUTPUTS
 from starsd.protocol.grammar import Grammar, GrammarKind
@@ -28,6 +28,18 @@ def portable(value: Any) -> Any:
 
 
 Schema = Annotated[dict[str, Any], AfterValidator(portable)]
+
+
+def _object_or_text(schema: Any) -> Any:
+    if not isinstance(schema, dict | str):
+        raise invalid_value("want a JSON schema, as an object or as text", schema)
+    return encodable(schema) if isinstance(schema, str) else portable(schema)
+
+
+AnySchema = Annotated[
+    dict[str, Any] | str,
+    PlainValidator(_object_or_text, json_schema_input_type=dict[str, Any] | str),
+]
 
 
 class NamedSchema(Body):
@@ -64,7 +76,7 @@ class StructuredOutputs(Body):
 
     unserved = STRUCTURED_OUTPUTS
 
-    json_: Schema | Str | None = Field(None, alias="json", description="A JSON schema.")
+    json_: AnySchema | None = Field(None, alias="json", description="A JSON schema.")
     regex: Str | None = None
     choice: list[Str] | None = None
     grammar: Str | None = Field(None, description="Lark (llguidance's) or GBNF.")
@@ -80,7 +92,7 @@ class Shape(Body):
     structured_outputs: StructuredOutputs | None = Field(
         None, description="The same, or a regex, one of some texts, a grammar (vLLM)."
     )
-    guided_json: Schema | Str | None = Field(None, description="As structured_outputs.json.")
+    guided_json: AnySchema | None = Field(None, description="As structured_outputs.json.")
     guided_regex: Str | None = Field(None, description="As structured_outputs.regex.")
     guided_choice: list[Str] | None = Field(None, description="As structured_outputs.choice.")
     guided_grammar: Str | None = Field(None, description="As structured_outputs.grammar.")

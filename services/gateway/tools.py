@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from services.gateway.body import Body, Str
 from services.gateway.faults import invalid_value
@@ -37,7 +37,20 @@ class NamedTool(Body):
     function: FunctionName
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+Word = Literal["none", "auto", "required"]
+
+
+def _word_or_function(choice: Any) -> Any:
+    if isinstance(choice, dict):
+        return NamedTool.model_validate(choice)
+    if choice not in get_args(Word):
+        raise invalid_value(f"want one of {get_args(Word)}, or the function to call", choice)
+    return choice
+
+
+ToolChoice = Annotated[
+    Word | NamedTool, PlainValidator(_word_or_function, json_schema_input_type=Word | NamedTool)
+]
 
 
 class Tooled(Body):

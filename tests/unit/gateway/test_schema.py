@@ -96,7 +96,7 @@ def test_stop_is_text_or_list(stop: Any, sent: tuple[str, ...]) -> None:
 
 
 def test_text_parts_are_joined() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "annotations": None}]
     assert generate({"role": "user", "content": parts}).messages == [
         {"role": "user", "content": "ab"}
     ]

@@ -95,6 +95,8 @@ def test_what_asks_for_no_shape(fields: dict[str, Any]) -> None:
         ({"response_format": schema_format(schema=5)}, "response_format.json_schema.schema"),
         ({"guided_choice": "a"}, "guided_choice"),
         ({"guided_json": {"title": "\ud800"}}, "guided_json"),
+        ({"guided_json": [SCHEMA]}, "guided_json"),
+        ({"structured_outputs": {"json": 5}}, "structured_outputs.json"),
         ({"guided_regex": "a", "guided_json": SCHEMA}, "guided_regex"),
         (
             {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
@@ -109,7 +111,7 @@ def test_what_asks_for_no_shape(fields: dict[str, Any]) -> None:
 def test_wrong_shapes_are_named(fields: dict[str, Any], param: str) -> None:
     error = refusal(**fields)
     assert error.status == 400
-    assert (error.param or "").startswith(param)
+    assert error.param == param
 
 
 @pytest.mark.parametrize(
@@ -138,6 +140,7 @@ def test_tools(fields: dict[str, Any], use: ToolUse | None) -> None:
         ({"tool_choice": NAMED}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": NAMED}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": "any"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.function"),
         ({"tools": [TOOL, TOOL]}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [{"type": "code_interpreter", "function": {"name": "f"}}]}, "tools[0].type"),
@@ -154,7 +157,7 @@ def test_tools(fields: dict[str, Any], use: ToolUse | None) -> None:
 def test_wrong_tools_are_named(fields: dict[str, Any], param: str) -> None:
     error = refusal(**fields)
     assert error.status == 400
-    assert (error.param or "").startswith(param)
+    assert error.param == param
 
 
 def test_tools_may_go_with_a_schema() -> None:
@@ -169,4 +172,7 @@ def test_c4_a_turn_of_calls_and_results_goes_to_the_template() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "42"},
     ]
-    assert generate(messages=[USER, *turns]).messages[1:] == [{**turns[0], "content": ""}, turns[1]]
+    read = [{**turns[0], "content": ""}, turns[1]]
+    assert generate(messages=[USER, *turns]).messages[1:] == read
+    turns[0]["tool_calls"] = [{"index": 0, **call}]  # as clients put it together from a stream
+    assert generate(messages=[USER, *turns]).messages[1:] == read
