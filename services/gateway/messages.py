@@ -51,13 +51,19 @@ _TEXT_SCHEMA = {
 Text = Annotated[Str, BeforeValidator(_joined_text), WithJsonSchema(_TEXT_SCHEMA)]
 
 
+def _echoed(what: str) -> Any:
+    """A field that clients add to an answer that they send back: another field says the same."""
+    return Field(None, exclude=True, description=f"{what}; unused.")
+
+
 class FunctionCall(Body):
     name: Str
     arguments: Str = Field(description="JSON text, as the model wrote it.")
+    parsed_arguments: Any = _echoed("What the openai package made of arguments")
 
 
 class ToolCall(Body):
-    index: int | None = Field(None, exclude=True, description="In the stream it came from; unused.")
+    index: int | None = _echoed("Its place in the stream it came from")
     id: Str
     type: Literal["function"] = "function"
     function: FunctionCall
@@ -82,6 +88,7 @@ class Message(Body):
         description="Of an earlier assistant turn.",
     )
     tool_call_id: Str | None = Field(None, description="Of a tool turn: the call it answers.")
+    parsed: Any = _echoed("What the openai package made of content")
 
     @model_validator(mode="after")
     def _check_role(self) -> Message:

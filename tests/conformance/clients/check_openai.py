@@ -121,6 +121,21 @@ def test_tools_of_a_stream(client: openai.OpenAI) -> None:
     assert (call.function.name, json.loads(call.function.arguments)) == ("measure", THING)
 
 
+def test_what_the_helpers_return_can_be_sent_back(client: openai.OpenAI) -> None:
+    request = asked(call_of("Thing"), tools=[openai.pydantic_function_tool(Thing)])
+    with client.chat.completions.stream(**request) as stream:
+        message = stream.get_final_completion().choices[0].message
+    (call,) = message.tool_calls or []
+    assert isinstance(call.function.parsed_arguments, Thing)
+    result = {"role": "tool", "tool_call_id": call.id, "content": THING_JSON}
+    request["messages"] += [message, result]
+    assert "Vega" in (client.chat.completions.create(**request).choices[0].message.content or "")
+    request = asked(THING_JSON)
+    message = client.chat.completions.parse(**request, response_format=Thing).choices[0].message
+    request["messages"] += [message, {"role": "user", "content": "more"}]
+    assert client.chat.completions.create(**request).choices[0].message.content == "more"
+
+
 def test_a_required_tool_of_a_real_model(client: openai.OpenAI) -> None:
     request = asked("Measure Vega, of size 3.", tools=TOOLS, tool_choice="required", max_tokens=99)
     answer = client.chat.completions.create(**{**request, "model": MODEL}, temperature=0)

@@ -6,16 +6,24 @@ from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import pytest
-from openai.types.chat import ChatCompletionStreamOptionsParam, completion_create_params
+from openai.types.chat import (
+    ChatCompletionStreamOptionsParam,
+    ParsedChatCompletionMessage,
+    ParsedFunction,
+    ParsedFunctionToolCall,
+    completion_create_params,
+)
+from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 from openai.types.completion_create_params import CompletionCreateParamsBase
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from services.gateway.body import MAX_FIELDS
 from services.gateway.invalid import explain
+from services.gateway.messages import FunctionCall, Message, ToolCall
 from services.gateway.options import StreamOptions
 from services.gateway.schema import MAX_MESSAGES, MAX_PROMPTS, ChatRequest, CompletionRequest
 from services.gateway.translate import chat_asked, completion_asked
-from services.gateway.unserved import CHAT, COMPLETION, STREAM_OPTIONS
+from services.gateway.unserved import CHAT, COMPLETION, MESSAGE, STREAM_OPTIONS
 from starsd.errors import ErrorBody
 from starsd.protocol.events import Generate
 from starsd.protocol.sampling import MAX_BIAS, Penalties
@@ -116,10 +124,27 @@ def test_a_replayed_tool_call_turn_reaches_the_template() -> None:
     function = {"name": "f", "arguments": "{}"}
     call = {"id": "c1", "type": "function", "function": function}
     turn = {"role": "assistant", "content": None, "tool_calls": [call]}
-    # What the SDK's message.model_dump() has besides.
-    dumped = {**turn, "refusal": None, "annotations": [], "audio": None, "function_call": None}
+    # What the SDK's message.model_dump() has besides, and calls put together from a stream.
+    again = {**call, "index": 0, "function": {**function, "parsed_arguments": {"a": 1}}}
+    dumped = {**turn, "tool_calls": [again], "parsed": {"a": 1}, "refusal": None}
+    dumped |= {"annotations": [], "audio": None, "function_call": None}
     answer = {"role": "tool", "tool_call_id": "c1", "content": "4"}
     assert generate(USER, dumped, answer).messages[1:] == [{**turn, "content": ""}, answer]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (Message, ParsedChatCompletionMessage),
+        (ToolCall, ParsedFunctionToolCall),
+        (ToolCall, ChoiceDeltaToolCall),
+        (FunctionCall, ParsedFunction),
+    ],
+)
+def test_every_field_of_the_sdks_answers_can_be_sent_back(
+    ours: type[BaseModel], theirs: type[BaseModel]
+) -> None:
+    assert set(theirs.model_fields) <= {*ours.model_fields, *MESSAGE}
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,11 @@ for (const model of [ECHO, MODEL]) {
     const shape = z.object({ name: z.string(), size: z.number().int() });
     const response_format = zodResponseFormat(shape, "thing");
     const fields = { model, response_format, temperature: 0, max_tokens: 150 };
-    const answer = await chat.parse(asked(JSON.stringify(THING), fields));
-    assert.ok(shape.safeParse(answer.choices[0].message.parsed).success);
+    const request = asked(JSON.stringify(THING), fields);
+    const { message } = (await chat.parse(request)).choices[0];
+    assert.ok(shape.safeParse(message.parsed).success);
+    request.messages.push(message, { role: "user", content: "again" });
+    assert.ok((await chat.create(request)).choices[0].message.content);
   });
 }
 
