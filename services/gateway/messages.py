@@ -88,14 +88,19 @@ class Message(Body):
         description="Of an earlier assistant turn.",
     )
     tool_call_id: Str | None = Field(None, description="Of a tool turn: the call it answers.")
+    reasoning_content: Str | None = Field(
+        None, description="Of an earlier assistant turn. Given to the chat template."
+    )
     parsed: Any = _echoed("What the openai package made of content")
+    provider_specific_fields: Any = _echoed("What LiteLLM kept of an answer besides")
 
     @model_validator(mode="after")
     def _check_role(self) -> Message:
         if self.content is None and self.role != "assistant":
             raise invalid_value(f"a {self.role} message needs text", field="content")
-        if self.tool_calls is not None and self.role != "assistant":
-            raise invalid_value("only an assistant message has tool calls", field="tool_calls")
+        for field in ("tool_calls", "reasoning_content"):
+            if getattr(self, field) is not None and self.role != "assistant":
+                raise invalid_value("only an assistant message has this", field=field)
         if (self.tool_call_id is None) == (self.role == "tool"):
             raise invalid_value("needed in a tool message, and only there", field="tool_call_id")
         return self

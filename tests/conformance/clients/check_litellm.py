@@ -62,6 +62,19 @@ def test_tools(stream: bool) -> None:
     assert (call.function.name, json.loads(call.function.arguments)) == ("measure", THING)
 
 
+@pytest.mark.parametrize("said", [TEXT, "<think>hm</think>fine", call_of("measure")])
+def test_an_answer_can_be_sent_back(said: str) -> None:
+    """With what LiteLLM adds: thoughts taken out of the text, fields of its own."""
+    where: Any = {"api_base": BASE, "api_key": KEY, "num_retries": 0, "tools": TOOLS}
+    messages: list[Any] = [{"role": "user", "content": said}]
+    message = litellm.completion(f"openai/{ECHO}", messages, **where).choices[0].message
+    calls = message.tool_calls or []
+    messages += [message, *({"role": "tool", "tool_call_id": c.id, "content": "42"} for c in calls)]
+    messages.append({"role": "user", "content": "again"})
+    again = litellm.completion(f"openai/{ECHO}", messages, **where).choices[0].message
+    assert again.content == "again"
+
+
 def test_structured_output() -> None:
     answer = ask(THING_JSON, response_format=SCHEMA)
     assert json.loads(answer.choices[0].message.content) == THING

@@ -124,12 +124,18 @@ def test_a_replayed_tool_call_turn_reaches_the_template() -> None:
     function = {"name": "f", "arguments": "{}"}
     call = {"id": "c1", "type": "function", "function": function}
     turn = {"role": "assistant", "content": None, "tool_calls": [call]}
-    # What the SDK's message.model_dump() has besides, and calls put together from a stream.
+    # What messages of the SDK and of LiteLLM have besides, and calls put together from a stream.
     again = {**call, "index": 0, "function": {**function, "parsed_arguments": {"a": 1}}}
     dumped = {**turn, "tool_calls": [again], "parsed": {"a": 1}, "refusal": None}
     dumped |= {"annotations": [], "audio": None, "function_call": None}
+    dumped |= {"provider_specific_fields": {"refusal": None}}
     answer = {"role": "tool", "tool_call_id": "c1", "content": "4"}
     assert generate(USER, dumped, answer).messages[1:] == [{**turn, "content": ""}, answer]
+
+
+def test_what_an_assistant_thought_reaches_the_template() -> None:
+    turn = {"role": "assistant", "content": "a", "reasoning_content": "hm"}
+    assert generate(USER, turn).messages[1] == turn
 
 
 @pytest.mark.parametrize(
@@ -224,6 +230,7 @@ def test_wrong_values_are_named(fields: dict[str, Any], param: str, said: str) -
         ({"role": "tool", "content": "x"}, "messages[0].tool_call_id", "tool message"),
         ({**USER, "tool_call_id": "x"}, "messages[0].tool_call_id", "only there"),
         ({**USER, "tool_calls": []}, "messages[0].tool_calls", "assistant"),
+        ({**USER, "reasoning_content": "x"}, "messages[0].reasoning_content", "assistant"),
         ("hi", "messages[0]", "JSON object"),
     ],
 )
