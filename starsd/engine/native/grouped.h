@@ -32,7 +32,6 @@ INLINE void grouped_row(const float *x, int inputs, int row, activations *to) {
 }
 
 INLINE void unpack(const uint8_t *from, vb quads[QUADS]) {
-    for (int i = 0; i < TILE4; i += 64) __builtin_prefetch(from + AHEAD + i);
     for (int i = 0; i < QUADS / 2; i++) {
         vb both;
         memcpy(&both, from + i * sizeof both, sizeof both);
@@ -47,48 +46,49 @@ INLINE vf add_group(vf sum, vi products, vf scale, vf least, const float *step, 
     return fma16(least, splat(*total), sum);
 }
 
-/* 16 outputs of `rows` rows, a constant where this is inlined. */
-INLINE void grouped_column(const product *p, int index, int first, int rows) {
+/* 16 outputs of some rows, a constant number where this is inlined. */
+INLINE void grouped_block(const product *p, int index, int first, int rows, upcoming next) {
     const matrix *w = p->w;
     const activations *x = p->x;
-    const int groups = w->inputs / GROUP, column = column_of(p, index);
+    const int inputs = w->inputs, column = column_of(p, index);
     const uint8_t *tile = grouped_at(w, column);
+    const int8_t *row = (int8_t *)x->data + (size_t)first * inputs;
     const float *step = x->scale + first, *total = x->sum + first;
-    vf sum[BLOCK];
-    for (int r = 0; r < rows; r++) sum[r] = bias_of(w, column);
-    for (int g = 0; g < groups; g++, tile += TILE4, step += x->rows, total += x->rows) {
+    vf sums[TALL];
+    for (int r = 0; r < rows; r++) sums[r] = bias_of(w, column);
+    for (int g = 0; g < inputs; g += GROUP, tile += TILE4, step += x->rows, total += x->rows) {
         vf scale = widen((const _Float16 *)tile), least = widen((const _Float16 *)tile + LANES);
         vb quads[QUADS];
+        vi products[TALL];
         unpack(tile + HEADER, quads);
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            const int8_t *q = (int8_t *)x->data + (size_t)(first + r) * w->inputs + g * GROUP;
-            vi products = {0};
-            for (int j = 0; j < QUADS; j++) products = dot4(products, quads[j], q + 4 * j);
-            sum[r] = add_group(sum[r], products, scale, least, step + r, total + r);
-        }
+        for (int i = 0; i < TILE4; i += 64) fetch_lines(&next);
+        for (int r = 0; r < rows; r++) products[r] = (vi){0};
+#pragma GCC unroll 8
+        for (int j = 0; j < QUADS; j++)
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++)
+                products[r] = dot4(products[r], quads[j], row + r * inputs + g + 4 * j);
+        for (int r = 0; r < rows; r++)
+            sums[r] = add_group(sums[r], products[r], scale, least, step + r, total + r);
     }
-    for (int r = 0; r < rows; r++) put(p, index, first + r, sum[r]);
-}
-
-INLINE void grouped_columns(const product *p, int index) {
-    int first = 0, end = p->x->rows;
-    for (; end - first >= 16; first += 16) grouped_column(p, index, first, 16);
-    if (end - first >= 8) grouped_column(p, index, first, 8), first += 8;
-    if (end - first >= 4) grouped_column(p, index, first, 4), first += 4;
-    if (end - first >= 2) grouped_column(p, index, first, 2), first += 2;
-    if (end - first >= 1) grouped_column(p, index, first, 1);
+    for (int r = 0; r < rows; r++) put(p, index, first + r, sums[r]);
 }
 
 #ifdef AMX
 /* Tiles 0 to 2 are sums, rows and weights of a group, 3 to 5 of the next. */
 static void shape_grouped(int rows) { shape_tiles(0x09, 0x12, rows, QUADS); }
 
+INLINE void fetch_tile(const uint8_t *from) {
+    for (int i = 0; i < TILE4; i += 64) __builtin_prefetch(from + HEADER + AHEAD + i);
+}
+
 /* Integer products of a group and the next one with 16 outputs, into products[0] and [1]. */
 INLINE void multiply_pair(const uint8_t *tile, const uint8_t *q, int inputs, int two,
                           vi products[2][BLOCK]) {
     vb quads[2][QUADS];
+    fetch_tile(tile);
     unpack(tile + HEADER, quads[0]);
+    if (two) fetch_tile(tile + TILE4);
     if (two) unpack(tile + TILE4 + HEADER, quads[1]);
     settle();
     _tile_zero(0);
@@ -106,7 +106,7 @@ INLINE void multiply_pair(const uint8_t *tile, const uint8_t *q, int inputs, int
     settle();
 }
 
-/* Like grouped_column, bit for bit; worth its overhead from five rows on. A pair of groups is added
+/* Like grouped_block, bit for bit; worth its overhead from five rows on. A pair of groups is added
  * while the next one is multiplied: a tile just stored is slow to read. The first `done` rows have
  * been put. */
 INLINE void grouped_tiles(const product *p, int index, int first, int rows, int done) {

@@ -26,11 +26,14 @@ INLINE const uint8_t *tiles_at(const matrix *w, int column) {
 /* Of as many `columns` from `index` on, what is to come with block `b` of `blocks`. After the last
  * column of a matrix lies, by and large, the first of the next one. */
 INLINE upcoming upcoming_with(const product *p, int index, int columns, int b, int blocks) {
-    const size_t half = (tiles_at(p->w, 1) - tiles_at(p->w, 0)) * columns / 2;
-    const size_t past = half * b / blocks;
+    const size_t size = tiles_at(p->w, 1) - tiles_at(p->w, 0), half = size * columns / 2;
     const uint8_t *one = tiles_at(p->w, column_of(p, index)), *other = one + half;
-    if (p->how == GATED && columns > 1) other = tiles_at(p->w, column_of(p, index + 1));
-    return (upcoming){one + past, other + past, 32 * columns / blocks};
+    if (columns == 1) {
+        one += size * b / blocks;
+        return (upcoming){one, one + 64, 64 / blocks};
+    }
+    if (p->how == GATED) other = tiles_at(p->w, column_of(p, index + 1));
+    return (upcoming){one + half * b / blocks, other + half * b / blocks, 32 * columns / blocks};
 }
 
 /* `columns` at a time, a constant where this is inlined, as are `bits`; returns where it stopped.
@@ -43,8 +46,10 @@ INLINE int pass(const product *p, int bits, int from, int end, int columns) {
             const upcoming next = upcoming_with(p, from + columns, columns, b, blocks);
             if (bits == 16)
                 FOR_ROWS(tall, brain_block(p, from, columns, first, ROWS, next))
-            else
+            else if (bits == 8)
                 FOR_ROWS(tall, whole_block(p, from, columns, first, ROWS, next))
+            else
+                FOR_ROWS(tall, grouped_block(p, from, first, ROWS, next))
         }
     return from;
 }
@@ -56,7 +61,7 @@ static void multiply_plainly(const product *p, int from, int end) {
     else if (p->w->bits == 8)
         from = pass(p, 8, from, end, (WIDE + 1) / 2), pass(p, 8, from, end, 1);
     else
-        for (; from < end; from++) grouped_columns(p, from);
+        pass(p, 4, from, end, 1);
 }
 
 #ifdef AMX
