@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,13 +16,13 @@ from starsd.protocol.frames import Submit
 from starsd.protocol.sampling import SamplingParams
 from starsd.settings import DraftSettings, TargetSettings
 from tests.identity.reference import Reference
-from tests.identity.test_matrix import STAR, TEMPERATURES, acceptance, outcomes
+from tests.identity.test_matrix import STAR, TEMPERATURES, Outcome, acceptance, outcomes
 from tests.identity.test_trees import per_round
 from tests.ministar import MiniStar
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 
-ANSWER = 24
+ANSWER = 16
 SIZE: dict[str, Any] = {"max_sequences": 8, "max_length": 256}
 PRECISIONS: list[dict[str, Any]] = [
     {"dtype": "float32", "batch_invariant": True},
@@ -75,56 +76,78 @@ def make_requests(model: PretrainedModel, count: int, temperature: float) -> lis
     return requests
 
 
-def with_precision(values: Sequence[float], slow: float) -> pytest.MarkDecorator:
-    """All compiled precisions with all values; torch, many times slower, with one."""
-    pairs = [(PRECISIONS[0], slow), *itertools.product(PRECISIONS[1:], values)]
-    return pytest.mark.parametrize(
-        ("precision", "value"), pairs, indirect=["precision"], ids=name_of
-    )
+@pytest.fixture(scope="module")
+def company_at(model: PretrainedModel, target: Runner) -> Callable[[float], list[Outcome]]:
+    """Plain answers to ``make_requests(model, 8, temperature)`` at once, computed once."""
+
+    def plain(temperature: float) -> list[Outcome]:
+        with MiniStar([target], target={"drafting": False}) as star:
+            return outcomes(star.run(make_requests(model, 8, temperature)))
+
+    return cache(plain)
 
 
 def name_of(one: float | dict[str, Any]) -> str:
     return "-".join(map(str, one.values())) if isinstance(one, dict) else str(one)
 
 
-@with_precision(TEMPERATURES, slow=0.8)
+compiled = pytest.mark.parametrize("precision", PRECISIONS[1:], indirect=True, ids=name_of)
+"""Torch is many times slower; that it does other depths and trees is proved on the tiny model."""
+
+
+@pytest.mark.parametrize(
+    ("precision", "temperature"),
+    [(PRECISIONS[0], 0.8), *itertools.product(PRECISIONS[1:], TEMPERATURES)],
+    indirect=["precision"],
+    ids=name_of,
+)
 def test_alone_and_in_company(
-    model: PretrainedModel, target: Runner, draft: Runner, value: float
+    model: PretrainedModel,
+    target: Runner,
+    draft: Runner,
+    company_at: Callable[[float], list[Outcome]],
+    temperature: float,
 ) -> None:
-    requests = make_requests(model, 8, temperature=value)
+    requests = make_requests(model, 8, temperature)
     with MiniStar([target], target={"drafting": False}) as star:
         expected = outcomes(star.run(requests[:2]))
-    with MiniStar([target], target={"drafting": False}) as star:
-        company = outcomes(star.run(requests))
     with MiniStar([target], draft, target=STAR) as star:
         alone = [outcomes(star.run([request]))[0] for request in requests[:2]]
     with MiniStar([target], draft, target=STAR) as star:
         answers = star.run(requests)
+    company = company_at(temperature)
     assert company[:2] == expected
     assert alone == expected
     assert outcomes(answers) == company
     assert 0.2 <= acceptance(answers) <= 0.9
 
 
-@with_precision([1, 4, 8], slow=4)
-def test_depths(model: PretrainedModel, target: Runner, draft: Runner, value: int) -> None:
-    requests = make_requests(model, 4, 0.8)
-    with MiniStar([target], target={"drafting": False}) as star:
-        expected = outcomes(star.run(requests))
-    with MiniStar([target], draft, target={**STAR, "draft_depth": value}) as star:
-        assert outcomes(star.run(requests)) == expected
+@compiled
+@pytest.mark.parametrize("depth", [1, 4, 8])
+def test_depths(
+    model: PretrainedModel,
+    target: Runner,
+    draft: Runner,
+    company_at: Callable[[float], list[Outcome]],
+    depth: int,
+) -> None:
+    with MiniStar([target], draft, target={**STAR, "draft_depth": depth}) as star:
+        answers = star.run(make_requests(model, 4, 0.8))
+    assert outcomes(answers) == company_at(0.8)[:4]
 
 
+@compiled
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("precision", PRECISIONS[1:], indirect=True, ids=name_of)
-def test_trees(model: PretrainedModel, target: Runner, draft: Runner, temperature: float) -> None:
-    """Of compiled code; torch's are proved on the tiny model."""
-    requests = make_requests(model, 4, temperature)
-    with MiniStar([target], target={"drafting": False}) as star:
-        expected = outcomes(star.run(requests))
+def test_trees(
+    model: PretrainedModel,
+    target: Runner,
+    draft: Runner,
+    company_at: Callable[[float], list[Outcome]],
+    temperature: float,
+) -> None:
     with MiniStar([target], draft, target=STAR, draft={"trees": "on"}) as star:
-        trees = star.run(requests)
-    assert outcomes(trees) == expected
+        trees = star.run(make_requests(model, 4, temperature))
+    assert outcomes(trees) == company_at(temperature)[:4]
     assert per_round(trees) > 1.0
 
 
