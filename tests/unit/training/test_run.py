@@ -168,7 +168,7 @@ def test_a_head_is_gone_on_from(
     head, acceptance = trained
     options: dict[str, Any] = {"start": str(head), "data": head / "dialogues", "vocabulary": 64}
     on = train_draft(plan(tiny_model, tmp_path / "on", passes=0.2, rate=1e-9, **options), silent)
-    assert on == pytest.approx(acceptance, abs=0.02)  # bfloat16 was kept
+    assert on[0] == pytest.approx(acceptance[0], abs=0.02)  # bfloat16 was kept; later ones are few
     (before, after) = (load_file(one / "model.safetensors") for one in (head, tmp_path / "on"))
     assert set(before) == set(after)
     for name in ("lm_head.weight", "midlayer.mlp.up_proj.weight", "d2t"):
@@ -207,17 +207,18 @@ def test_chats_are_answered_first(tiny_model: Path, tmp_path: Path) -> None:
         {"role": "user", "content": "a star has a target"},
         {"role": "assistant", "content": "?"},
     ]
-    chats.write_bytes(msgspec.json.encode({"messages": said}) + b"\n")
+    chats.write_bytes(8 * (msgspec.json.encode({"messages": said}) + b"\n"))
     train_draft(plan(tiny_model, tmp_path / "out", chats=chats, passes=0.4), silent)
-    first = min(Shards(tmp_path / "out" / "dialogues", 320), key=lambda one: one.number)
-    text = make_tokenizer().decode(first.tokens)
-    assert "<|im_start|>user\na star has a target<|im_end|>" in text
+    held = [one for one in Shards(tmp_path / "out" / "dialogues", 320) if one.number < 8]
+    assert held  # not all, for some go on when there is enough
+    for text in (make_tokenizer().decode(one.tokens) for one in held):
+        assert "<|im_start|>user\na star has a target<|im_end|>" in text
 
 
 def test_a_seed_decides(tiny_model: Path, tmp_path: Path) -> None:
     found = []
     for name, seed in (("one", 1), ("same", 1), ("other", 2)):
-        train_draft(plan(tiny_model, tmp_path / name, seed=seed, passes=0.2), silent)
+        train_draft(plan(tiny_model, tmp_path / name, seed=seed, tokens=1500, passes=0.2), silent)
         weights = load_file(tmp_path / name / "model.safetensors")["fc.weight"]
         dialogues = [one.tokens.tolist() for one in Shards(tmp_path / name / "dialogues", 320)]
         found.append((dialogues, weights.tolist()))
@@ -226,10 +227,13 @@ def test_a_seed_decides(tiny_model: Path, tmp_path: Path) -> None:
     assert found[0][1] != found[2][1]
 
 
-def test_device_and_threads(tiny_model: Path, tmp_path: Path) -> None:
-    train_draft(plan(tiny_model, tmp_path / "two", threads=2, passes=0.2), silent)
+def test_device_and_threads(
+    trained: tuple[Path, list[float]], tiny_model: Path, tmp_path: Path
+) -> None:
+    few: dict[str, Any] = {"data": trained[0] / "dialogues", "passes": 0.2}
+    train_draft(plan(tiny_model, tmp_path / "two", threads=2, **few), silent)
     assert torch.get_num_threads() == 2
-    train_draft(plan(tiny_model, tmp_path / "one", threads=1, passes=0.2), silent)
+    train_draft(plan(tiny_model, tmp_path / "one", threads=1, **few), silent)
     assert torch.get_num_threads() == 1
     with pytest.raises((StarsdError, RuntimeError, AssertionError)):
         train_draft(plan(tiny_model, tmp_path / "cuda", device="cuda"), silent)
