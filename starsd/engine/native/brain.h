@@ -5,6 +5,13 @@
 #pragma once
 #include "matrix.h"
 
+/* Columns at once; where they are widened first, that takes registers. */
+#ifdef __AVX512BF16__
+enum { BRAINS = WIDE };
+#else
+enum { BRAINS = 2 };
+#endif
+
 INLINE const uint8_t *brain_at(const matrix *w, int column) {
     return w->tiles + (size_t)column * w->inputs * LANES * 2;
 }
@@ -28,15 +35,15 @@ INLINE void brain_block(const product *p, int index, int columns, int first, int
                         upcoming next) {
     const matrix *w = p->w;
     const int line = w->inputs * 2, size = w->inputs * LANES * 2;
-    const uint8_t *row = p->x->data + (size_t)first * line, *tile[WIDE];
-    vf sums[WIDE][TALL];
+    const uint8_t *row = p->x->data + (size_t)first * line, *tile[BRAINS];
+    vf sums[BRAINS][TALL];
     for (int c = 0; c < columns; c++) {
         const int column = column_of(p, index + c);
         tile[c] = brain_at(w, column);
         for (int r = 0; r < rows; r++) sums[c][r] = bias_of(w, column);
     }
     for (int i = 0; i < size; i += sizeof(vi), row += 4) {
-        vi pairs[WIDE];
+        vi pairs[BRAINS];
         for (int c = 0; c < columns; c++) memcpy(pairs + c, tile[c] + i, sizeof *pairs);
         fetch_lines(&next);
 #pragma GCC unroll 8
@@ -46,7 +53,7 @@ INLINE void brain_block(const product *p, int index, int columns, int first, int
                 sums[c][r] = dot2(sums[c][r], pairs[c], row + r * line);
     }
     for (int r = 0; r < rows; r++) {
-        vf values[WIDE];
+        vf values[BRAINS];
         for (int c = 0; c < columns; c++) values[c] = sums[c][r];
         put_columns(p, index, columns, first + r, values);
     }

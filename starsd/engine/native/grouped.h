@@ -59,17 +59,15 @@ INLINE void grouped_block(const product *p, int index, int first, int rows, upco
     for (int g = 0; g < inputs; g += GROUP, tile += TILE4, step += x->rows, total += x->rows) {
         vf scale = widen((const _Float16 *)tile), least = widen((const _Float16 *)tile + LANES);
         vb quads[QUADS];
-        vi products[TALL];
         unpack(tile + HEADER, quads);
         for (int i = 0; i < TILE4; i += 64) fetch_lines(&next);
-        for (int r = 0; r < rows; r++) products[r] = (vi){0};
 #pragma GCC unroll 8
-        for (int j = 0; j < QUADS; j++)
-#pragma GCC unroll 8
-            for (int r = 0; r < rows; r++)
-                products[r] = dot4(products[r], quads[j], row + r * inputs + g + 4 * j);
-        for (int r = 0; r < rows; r++)
-            sums[r] = add_group(sums[r], products[r], scale, least, step + r, total + r);
+        for (int r = 0; r < rows; r++) {
+            const int8_t *q = row + r * inputs + g;
+            vi products = {0};
+            for (int j = 0; j < QUADS; j++) products = dot4(products, quads[j], q + 4 * j);
+            sums[r] = add_group(sums[r], products, scale, least, step + r, total + r);
+        }
     }
     for (int r = 0; r < rows; r++) put(p, index, first + r, sums[r]);
 }

@@ -57,9 +57,9 @@ INLINE int pass(const product *p, int bits, int from, int end, int columns) {
 /* Sums in vector registers. */
 static void multiply_plainly(const product *p, int from, int end) {
     if (p->w->bits == 16)
-        from = pass(p, 16, from, end, WIDE), pass(p, 16, from, end, 1);
+        from = pass(p, 16, from, end, BRAINS), pass(p, 16, from, end, 1);
     else if (p->w->bits == 8)
-        from = pass(p, 8, from, end, (WIDE + 1) / 2), pass(p, 8, from, end, 1);
+        from = pass(p, 8, from, end, WHOLES), pass(p, 8, from, end, 1);
     else
         pass(p, 4, from, end, 1);
 }

@@ -11,7 +11,7 @@ enum { WIDE = 4, TALL = 6 };
     OF_ROWS(3, __VA_ARGS__) OF_ROWS(4, __VA_ARGS__)       \
     OF_ROWS(5, __VA_ARGS__) OF_ROWS(6, __VA_ARGS__)
 #else
-enum { WIDE = 1, TALL = 2 };
+enum { WIDE = 2, TALL = 2 };
 #define FROM_3_TO_TALL(...)
 #endif
 #define OF_ROWS(n, ...)     \

@@ -8,7 +8,7 @@
 #pragma once
 #include "matrix.h"
 
-enum { DEEP = 64, LEVELS = 127 * 128 };
+enum { DEEP = 64, LEVELS = 127 * 128, WHOLES = WIDE / 2 }; /* columns at once, two sums each */
 
 INLINE int deep(int inputs) { return (inputs + DEEP - 1) / DEEP * DEEP; }
 
@@ -58,8 +58,8 @@ INLINE void whole_block(const product *p, int index, int columns, int first, int
     const int inputs = deep(w->inputs), size = inputs * LANES;
     const int8_t *upper = (int8_t *)x->data + (size_t)first * inputs;
     const int8_t *lower = (int8_t *)x->low + (size_t)first * inputs;
-    const uint8_t *tile[WIDE];
-    vi high[WIDE][TALL], low[WIDE][TALL];
+    const uint8_t *tile[WHOLES];
+    vi high[WHOLES][TALL], low[WHOLES][TALL];
     for (int c = 0; c < columns; c++) {
         tile[c] = whole_at(w, column_of(p, index + c));
         for (int r = 0; r < rows; r++) {
@@ -68,7 +68,7 @@ INLINE void whole_block(const product *p, int index, int columns, int first, int
         }
     }
     for (int i = 0; i < size; i += sizeof(vb), upper += 4, lower += 4) {
-        vb quads[WIDE];
+        vb quads[WHOLES];
         for (int c = 0; c < columns; c++) memcpy(quads + c, tile[c] + i, sizeof *quads);
         fetch_lines(&next);
 #pragma GCC unroll 8
@@ -80,7 +80,7 @@ INLINE void whole_block(const product *p, int index, int columns, int first, int
             }
     }
     for (int r = 0; r < rows; r++) {
-        vf values[WIDE];
+        vf values[WHOLES];
         for (int c = 0; c < columns; c++)
             values[c] = scaled(w, column_of(p, index + c), x, first + r, high[c][r], low[c][r]);
         put_columns(p, index, columns, first + r, values);
