@@ -25,11 +25,8 @@ PRECISIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module", params=PRECISIONS)
-def target(
-    request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Runner:
-    cache_dir = tmp_path_factory.mktemp(request.param)
-    return target_runner(tiny_model, cache_dir=cache_dir, **PRECISIONS[request.param])
+def target(request: pytest.FixtureRequest, tiny_model: Path, native_cache: Path) -> Runner:
+    return target_runner(tiny_model, cache_dir=native_cache, **PRECISIONS[request.param])
 
 
 @pytest.fixture(scope="module")

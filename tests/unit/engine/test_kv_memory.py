@@ -23,17 +23,12 @@ MB = 2**20
 Make = Callable[..., TorchRunner | NativeRunner]
 
 
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
-
-
 @pytest.fixture(scope="module", params=["torch", "native"])
-def make(request: pytest.FixtureRequest, tiny_model: Path, cache_dir: Path) -> Make:
+def make(request: pytest.FixtureRequest, tiny_model: Path, native_cache: Path) -> Make:
     """Both are batch-invariant, so that equal means equal bits."""
     kind: dict[str, Any] = {"batch_invariant": True}
     if request.param == "native":
-        kind = {"quantize": "int8", "cache_dir": cache_dir}
+        kind = {"quantize": "int8", "cache_dir": native_cache}
     return lambda **changes: make_runner(tiny_model, **kind, **changes)
 
 
@@ -100,10 +95,10 @@ def test_a_cut_slot_goes_on_where_it_was_cut(make: Make, length: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory goes back on Linux only")
 @pytest.mark.parametrize(("kind", "count"), [("torch", 2000), ("native", 10_000)])
 def test_thousands_of_requests_stay_within_the_budget(
-    tiny_model: Path, cache_dir: Path, kind: str, count: int
+    tiny_model: Path, native_cache: Path, kind: str, count: int
 ) -> None:
     """Through 512 slots, which without release would come to hold many times the budget."""
-    native: dict[str, Any] = {"quantize": "int8", "cache_dir": cache_dir}
+    native: dict[str, Any] = {"quantize": "int8", "cache_dir": native_cache}
     size = {"max_sequences": 512, "max_length": 512, "kv_memory": 8 * MB}
     runner = make_runner(tiny_model, **size, **(native if kind == "native" else {}))
     budget, choose, text = KvBudget(runner.kv_blocks), random.Random(5), random_tokens(512, 6)

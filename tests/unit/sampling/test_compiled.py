@@ -31,7 +31,7 @@ PLAIN = "x86-64" if platform.machine() == "x86_64" else "native"
 
 @pytest.fixture(scope="module", params=["first compiler found", "packaged compiler"], autouse=True)
 def installed(
-    by_numpy_alone: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    by_numpy_alone: None, request: pytest.FixtureRequest, native_cache: Path
 ) -> Iterator[None]:
     """By the first for this machine, by the other for the plainest of its family."""
     with pytest.MonkeyPatch.context() as patch:
@@ -41,7 +41,7 @@ def installed(
             patch.setattr(
                 compiled, "library", lambda folder, source: library(folder, source, PLAIN)
             )
-        compiled.install(tmp_path_factory.mktemp("cache"))
+        compiled.install(native_cache)
         assert compiled._draw is not None
         yield
 

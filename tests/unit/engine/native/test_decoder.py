@@ -50,13 +50,12 @@ PLAIN = "x86-64-v2" if platform.machine() == "x86_64" else "native"
 
 
 @pytest.fixture(scope="session", params=["first compiler found", "packaged compiler"])
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("native")
+def compiled(request: pytest.FixtureRequest, native_cache: Path) -> Any:
     if request.param == "first compiler found":
-        return library(folder, SOURCE)
+        return library(native_cache, SOURCE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", f"{sys.executable} -m ziglang cc")
-        return library(folder, SOURCE, PLAIN)
+        return library(native_cache, SOURCE, PLAIN)
 
 
 @pytest.fixture(scope="session", params=[16, 32], ids=lambda dim: f"heads of {dim}")

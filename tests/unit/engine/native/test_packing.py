@@ -51,8 +51,8 @@ CONFIGS: dict[str, PreTrainedConfig] = {
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return library(tmp_path_factory.mktemp("native"), SOURCE)
+def compiled(native_cache: Path) -> ctypes.CDLL:
+    return library(native_cache, SOURCE)
 
 
 MODELS: Any = AutoModelForCausalLM
