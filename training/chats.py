@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from starsd.errors import ConfigError
+from training.frame import Frame
+from training.shards import Dialogue
+
+Chat = list[list[int]]
+"""What a user says, turn by turn, in token ids."""
 
 
 class _Message(msgspec.Struct):
@@ -40,3 +48,16 @@ def _users(line: bytes, where: str) -> list[str]:
     if not said:
         raise ConfigError(f"{where}: want messages with role user", param="chats")
     return said
+
+
+def unanswered(chats: Iterable[Chat], frame: Frame, held: Iterable[Dialogue]) -> list[Chat]:
+    """Those whose first turn is not that of a dialogue already held."""
+    begun = Counter(one.tokens[: int(np.argmax(one.own))].tobytes() for one in held)
+    left = []
+    for chat in chats:
+        first = [*frame.opening, *chat[0], *frame.answer]
+        begins = np.array(first, dtype=np.int32).tobytes()
+        begun[begins] -= 1
+        if begun[begins] < 0:
+            left.append(chat)
+    return left

@@ -7,16 +7,19 @@ Magpie, Xu et al. 2024, and of self-distillation for draft models).
 from __future__ import annotations
 
 import random
+import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import structlog
 
 from starsd.bench.speed_result import loops
 from starsd.engine.interface import Row, Runner
+from starsd.process.pace import Every
 from starsd.protocol.sampling import SamplingParams
 from starsd.sampling.noise import choice_seed
 from starsd.sampling.sampler import sample
@@ -38,6 +41,9 @@ PASSAGES = 64
 """Answers remembered for tasks."""
 MIN_PASSAGE = 100
 CHUNK = 256
+SAVE_S = 120.0
+
+log = structlog.get_logger()
 
 
 @dataclass
@@ -111,11 +117,21 @@ class Speaker(ABC):
         self._max_length = max_length
         self._seed = seed
         self._next = first_number
-        self._chats = iter(chats)
+        self._chats = self._short(chats)
         self._starters = starters
         self._tasks = tasks
         self._passages: deque[list[int]] = deque(maxlen=PASSAGES)
         self._talks = [self._begin(slot) for slot in range(at_once)]
+
+    def _short(self, chats: Iterable[list[list[int]]]) -> Iterator[list[list[int]]]:
+        """Those whose first turn leaves room for an answer."""
+        fixed = len(self._frame.opening) + len(self._frame.answer)
+        room = self._max_length - fixed - USER_TOKENS
+        for chat in chats:
+            if len(chat[0]) <= room:
+                yield chat
+            else:
+                log.warning("chat left out", first_turn=len(chat[0]), room=room)
 
     @abstractmethod
     def step(self) -> list[Dialogue]:
@@ -221,11 +237,15 @@ class EngineSpeaker(Speaker):
 def collect(
     speaker: Speaker, shards: Shards, budget: int, tell: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Sample until the shards hold ``budget`` tokens; what is there is kept when interrupted."""
+    """Sample until the shards hold ``budget`` tokens; what is there is kept when interrupted, and
+    when killed, that of two minutes ago."""
+    saving = Every(SAVE_S, time.monotonic)
     try:
         while shards.tokens < budget:
             for dialogue in speaker.step():
                 shards.add(dialogue)
             tell(shards.tokens)
+            if saving.due():
+                shards.flush()
     finally:
         shards.flush()

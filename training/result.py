@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from starsd.engine.checkpoint import BUNDLED
 from training.curve import Point, read_curve
+from training.files import replaced
 from training.plan import Plan
 from training.student import Student
 from training.trainer import tokens_per_round
@@ -54,10 +55,11 @@ def write(student: Student, plan: Plan, folder: Path, revision: str, facts: Poin
     weights, config = student.checkpoint()
     config["starsd"] = {"target": plan.model, "target_revision": revision}
     whole = {name: weight.contiguous() for name, weight in weights.items()}
-    path = plan.out / "model.safetensors"
-    save_file(whole, path, {"format": "pt"})
-    path.chmod(0o644)  # safetensors keeps it to its owner, services may run as another
-    (plan.out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    with replaced(plan.out / "model.safetensors") as part:
+        save_file(whole, part, {"format": "pt"})
+        part.chmod(0o644)  # safetensors keeps it to its owner, services may run as another
+    with replaced(plan.out / "config.json") as part:
+        part.write_text(json.dumps(config, indent=2) + "\n")
     card = CARD.format(
         model=plan.model,
         licence=licence(folder, plan.model),
@@ -74,7 +76,8 @@ def write(student: Student, plan: Plan, folder: Path, revision: str, facts: Poin
         depth=len(facts.acceptance),
         round=tokens_per_round(facts.acceptance),
     )
-    (plan.out / "README.md").write_text(card)
+    with replaced(plan.out / "README.md") as part:
+        part.write_text(card)
 
 
 def licence(folder: Path, model: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from transformers import PreTrainedTokenizerFast
 
 from starsd.engine.checkpoint import resolve_checkpoint, weights_revision
@@ -19,15 +20,16 @@ from starsd.process.spawn import keep_heap
 from starsd.sampling import compiled
 from starsd.settings import ModelSettings
 from training.batches import Batch, batches, split
-from training.chats import read_chats
+from training.chats import read_chats, unanswered
 from training.curve import Curve, Point
 from training.dialogues import EngineSpeaker, Speaker, collect
+from training.files import replaced
 from training.frame import chat_frame
 from training.objective import Score
 from training.plan import WINDOW, Plan
 from training.result import plot, write
 from training.shards import Dialogue, Shards, copy_shards
-from training.start import begin
+from training.start import begin, check
 from training.starters import STARTERS, TASKS
 from training.trainer import Trainer, to_device
 from training.vllm import VllmSpeaker
@@ -67,9 +69,8 @@ def train_draft(plan: Plan, tell: Tell) -> list[float]:
     Raises:
         ConfigError: a target without a usable chat template, layers that it lacks, an unreadable
             file of chats, no dialogues where some are said to be, a head that cannot be gone on
-            from, or a folder that holds another plan's run.
+            from, or a folder that holds another plan's run or a run that goes on.
     """
-    _claim(plan)
     place = Place(plan.out)
     settings = ModelSettings(
         model=plan.model,
@@ -79,8 +80,21 @@ def train_draft(plan: Plan, tell: Tell) -> list[float]:
         max_length=DIALOGUE_LENGTH,
     )
     folder = resolve_checkpoint(settings)
-    shards = _sampled(plan, settings, folder, place, tell)
-    return _trained(plan, folder, shards, place, tell)
+    check(plan, folder)
+    with _alone(plan.out):
+        _claim(plan)
+        dialogues = _sampled(plan, settings, folder, place, tell)
+        return _trained(plan, folder, dialogues, place, tell)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(out / "run.lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise ConfigError(f"{out}: another run is at work there", param="out") from error
 
 
 def _claim(plan: Plan) -> None:
@@ -91,23 +105,24 @@ def _claim(plan: Plan) -> None:
         before = Plan.model_validate_json(path.read_text())
         if before.model_dump(exclude=grown) != plan.model_dump(exclude=grown):
             raise ConfigError(f"{plan.out}: holds a run of another plan, {before!r}", param="out")
-    plan.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(plan.model_dump_json(indent=2) + "\n")
+    with replaced(path) as part:
+        part.write_text(plan.model_dump_json(indent=2) + "\n")
 
 
 def _sampled(
     plan: Plan, settings: ModelSettings, folder: Path, place: Place, tell: Tell
 ) -> list[Dialogue]:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    given = copy_shards(plan.data, place.dialogues) if plan.data else 0
+    if plan.data:
+        copy_shards(plan.data, place.dialogues)
     shards = Shards(place.dialogues, len(tokenizer))
+
+    def heard(held: int) -> None:
+        tell("sampling", min(1.0, held / plan.tokens), f"{held:,} tokens")
+
+    heard(shards.tokens)
     if shards.tokens < plan.tokens:
-        chats = read_chats(plan.chats)[shards.next_number - given :] if plan.chats else []
-        speaker = _speaker(plan, settings, folder, tokenizer, shards.next_number, chats)
-
-        def heard(held: int) -> None:
-            tell("sampling", held / plan.tokens, f"{held:,} tokens")
-
+        speaker = _speaker(plan, settings, folder, tokenizer, shards)
         collect(speaker, shards, plan.tokens, heard)
     return list(shards)
 
@@ -117,22 +132,24 @@ def _speaker(
     settings: ModelSettings,
     folder: Path,
     tokenizer: Any,
-    first_number: int,
-    chats: list[list[str]],
+    shards: Shards,
 ) -> Speaker:
     def ids(text: str) -> list[int]:
         found: list[int] = tokenizer.encode(text, add_special_tokens=False)
         return found
 
+    frame = chat_frame(folder)
+    chats = read_chats(plan.chats) if plan.chats else []
+    asked = [[ids(turn) for turn in chat] for chat in chats]
     options: dict[str, Any] = {
         "seed": plan.seed,
-        "first_number": first_number,
-        "chats": [[ids(turn) for turn in chat] for chat in chats],
+        "first_number": shards.next_number,
+        "chats": unanswered(asked, frame, shards),
         "starters": [ids(starter) for starter in STARTERS],
         "tasks": [ids(f"{task}\n\n") for task in TASKS],
     }
     model = load_model(settings)
-    frame, eos = chat_frame(folder), frozenset(model.tokenizer().eos_ids)
+    eos = frozenset(model.tokenizer().eos_ids)
     if plan.sampler == "vllm":
         size = {"at_once": SPEAKERS, "max_length": settings.max_length}
         return VllmSpeaker(str(folder), frame, eos, **size, **options)
@@ -149,11 +166,12 @@ def _trained(
     teacher, student = begin(plan, folder, kept)
     trainer = Trainer(student, teacher, plan, place.checkpoint)
     judged = [to_device(batch, plan.device) for batch in _for_judging(plan, held_out)]
-    with closing(_passes(plan, kept, trainer.updates)) as training, Curve(place.curve) as curve:
+    passes = _passes(plan, kept, trainer.updates)
+    with closing(passes) as training, Curve(place.curve, trainer.updates) as curve:
 
         def heard(update: int, score: Score) -> None:
             curve.update(update, score)
-            if update % JUDGE_EVERY == 0 and update:
+            if update % JUDGE_EVERY == 0 and update < plan.updates:
                 curve.judged(update, trainer.acceptance(judged))
             tell("training", update / plan.updates, str(curve.last))
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from starsd.errors import ConfigError
+from training.files import replaced
 
 Ids = npt.NDArray[np.int32]
 Marks = npt.NDArray[np.bool_]
@@ -37,6 +38,7 @@ class Shards:
         self._dtype: Any = np.uint16 if vocab_size <= 2**16 else np.uint32
         self._pending: list[Dialogue] = []
         folder.mkdir(parents=True, exist_ok=True)
+        self._number = 1 + max((int(path.stem[-5:]) for path in self.paths), default=-1)
         self.tokens = sum(len(one.tokens) for one in self)
         self.next_number = 1 + max((one.number for one in self), default=-1)
 
@@ -53,14 +55,14 @@ class Shards:
         self.tokens += len(dialogue.tokens)
         if sum(len(one.tokens) for one in self._pending) >= SHARD_TOKENS:
             self.flush()
+            self._pending, self._number = [], self._number + 1
 
     def flush(self) -> None:
-        """Write what is pending; a shard appears whole or not at all."""
+        """Write the newest shard as far as it goes."""
         if not self._pending:
             return
-        path = self._folder / f"shard-{len(self.paths):05d}.npz"
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
+        path = self._folder / f"shard-{self._number:05d}.npz"
+        with replaced(path) as part, part.open("wb") as file:
             np.savez_compressed(
                 file,
                 tokens=np.concatenate([one.tokens for one in self._pending]).astype(self._dtype),
@@ -69,12 +71,10 @@ class Shards:
                 numbers=np.array([one.number for one in self._pending], dtype=np.int64),
                 temperatures=np.array([one.temperature for one in self._pending], dtype=np.float32),
             )
-        part.replace(path)
-        self._pending = []
 
 
-def copy_shards(source: Path, folder: Path) -> int:
-    """Whatever of ``source`` is not in ``folder`` yet; the number that follows its dialogues'.
+def copy_shards(source: Path, folder: Path) -> None:
+    """Whatever of ``source`` is not in ``folder`` yet.
 
     Raises ConfigError: it has no shards.
     """
@@ -85,10 +85,8 @@ def copy_shards(source: Path, folder: Path) -> int:
     for path in found:
         own = folder / path.name
         if not own.exists():
-            part = own.with_suffix(".part")
-            shutil.copyfile(path, part)
-            part.replace(own)
-    return 1 + max(one.number for path in found for one in _read(path))
+            with replaced(own) as part:
+                shutil.copyfile(path, part)
 
 
 def _read(path: Path) -> Iterator[Dialogue]:

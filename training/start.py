@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from transformers import AutoConfig
 
 from starsd.engine.checkpoint import resolve_checkpoint
 from starsd.engine.drafts import choose_draft
@@ -23,12 +24,26 @@ from training.student import Student
 from training.teacher import Teacher
 
 
+def check(plan: Plan, folder: Path) -> None:
+    """What need not wait for the dialogues. ``folder`` is the target's.
+
+    Raises:
+        ConfigError: layers that the target lacks, none to keep, or ``start`` is no head.
+    """
+    if plan.start:
+        _given(plan, folder)
+    there = AutoConfig.from_pretrained(folder).get_text_config().num_hidden_layers
+    keeps = plan.kind == "lm"
+    last = there - 1 if keeps else there
+    if not all(0 <= layer <= last for layer in plan.layers) or (keeps and not plan.layers):
+        raise ConfigError(f"layers {list(plan.layers)}: want some of 0 to {last}", param="--layers")
+
+
 def begin(plan: Plan, folder: Path, dialogues: Sequence[Dialogue]) -> tuple[Teacher, Student]:
     """Deterministic in the plan's seed. ``folder`` is the target's.
 
     Raises:
-        ConfigError: layers that the target lacks, or ``start`` is no head for it that can be
-            trained here.
+        ConfigError: ``start`` is no head for it that can be trained here.
     """
     torch.manual_seed(plan.seed)
     if plan.start:
@@ -68,16 +83,20 @@ def start_from_target(head: EagleHead, teacher: Teacher) -> None:
 
 def _continued(plan: Plan, folder: Path) -> tuple[Teacher, Student]:
     """From a head's own weights, layers and vocabulary."""
-    if plan.kind == "lm":
-        raise _unfit(plan, "a head, with --kind lm")
-    name = choose_draft(plan.start, plan.model)
-    given = read_head(resolve_checkpoint(ModelSettings(model=plan.model), name), folder)
+    given = _given(plan, folder)
     teacher = Teacher(folder, plan.device, given.layers)
     head = _head(plan, teacher, _trainable(plan, given, teacher), torch.from_numpy(given.draft_ids))
     with torch.no_grad():
         for part, weight in head.named_parameters():
             weight.copy_(torch.from_numpy(given.weights.whole(part)))
     return teacher, head
+
+
+def _given(plan: Plan, folder: Path) -> Head:
+    if plan.kind == "lm":
+        raise _unfit(plan, "a head, with --kind lm")
+    name = choose_draft(plan.start, plan.model)
+    return read_head(resolve_checkpoint(ModelSettings(model=plan.model), name), folder)
 
 
 def _trainable(plan: Plan, given: Head, teacher: Teacher) -> HeadArchitecture:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from training.batches import Batch
+from training.files import replaced
 from training.objective import Score, labels, score
 from training.plan import Plan
 from training.student import Student
@@ -22,7 +23,7 @@ WEIGHT_DECAY = 0.01
 BETAS = (0.9, 0.95)
 
 Tell = Callable[[int, Score], None]
-"""Hears of each update: its number and what it was made of."""
+"""Hears of each update: how many are done with it, and what it was made of."""
 
 
 class Trainer:
@@ -39,7 +40,7 @@ class Trainer:
         )
         self.updates = 0
         if checkpoint.exists():
-            self._resume(torch.load(checkpoint, weights_only=True))
+            self._resume(torch.load(checkpoint, plan.device, weights_only=True))
 
     def train(self, batches: Iterable[Batch], until: int, tell: Tell) -> None:
         """Until ``until`` updates are done or the batches end; saves every two minutes."""
@@ -48,7 +49,8 @@ class Trainer:
             for batch in batches:
                 if self.updates >= until:
                     return
-                tell(self.updates, self._update(batch))
+                found = self._update(batch)
+                tell(self.updates, found)
                 if time.monotonic() > saved + SAVE_S:
                     self.save()
                     saved = time.monotonic()
@@ -89,16 +91,14 @@ class Trainer:
         return shares
 
     def save(self) -> None:
-        """The checkpoint appears whole or not at all."""
-        part = self._checkpoint.with_suffix(".part")
         state = {
             "student": self.student.state_dict(),
             "draft_ids": self.student.draft_ids,
             "optimizer": self._optimizer.state_dict(),
             "updates": self.updates,
         }
-        torch.save(state, part)
-        part.replace(self._checkpoint)
+        with replaced(self._checkpoint) as part:
+            torch.save(state, part)
 
     def _resume(self, state: dict[str, Any]) -> None:
         self.student.load_state_dict(state["student"])

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import training.dialogues
+import training.shards
 from starsd.bench.prompts import load_prompts
 from starsd.engine.interface import Logits, Row
 from training.dialogues import (
@@ -170,6 +172,40 @@ def test_collecting_stops_at_the_budget_and_keeps_all(tmp_path: Path) -> None:
     assert kept.tokens == again.tokens > 700
     numbers = [one.number for one in kept]
     assert len(set(numbers)) == len(numbers)
+
+
+def test_what_was_said_two_minutes_ago_outlives_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training.dialogues, "SAVE_S", 0.0)
+    on_disk: list[int] = []
+
+    def look(held: int) -> None:
+        on_disk.append(Shards(tmp_path, VOCAB).tokens)
+
+    shards = Shards(tmp_path, VOCAB)
+    collect(speaker(6), shards, 500, look)
+    assert shards.tokens > on_disk[-1] > on_disk[len(on_disk) // 2] > 0
+    assert [path.name for path in shards.paths] == ["shard-00000.npz"]
+
+
+def test_shards_are_bounded_and_never_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training.shards, "SHARD_TOKENS", 100)
+    one = Dialogue(0, 0.0, np.arange(30, dtype=np.int32), np.ones(30, dtype=np.bool_))
+    shards = Shards(tmp_path, VOCAB)
+    for _ in range(9):
+        shards.add(one)
+    shards.flush()
+    sizes = [len(np.load(path)["tokens"]) for path in shards.paths]
+    assert sizes == [120, 120, 30]
+    shards.paths[0].unlink()
+    again = Shards(tmp_path, VOCAB)
+    again.add(one)
+    again.flush()
+    assert [path.name[-6:-4] for path in again.paths] == ["01", "02", "03"]
+    assert Shards(tmp_path, VOCAB).tokens == again.tokens == 180
 
 
 @pytest.mark.parametrize("vocab", [1000, 100_000])

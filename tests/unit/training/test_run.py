@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,10 @@ from starsd.cli.main import app
 from starsd.errors import ConfigError, StarsdError
 from tests.tiny import make_tokenizer
 from training.batches import Batch, batches, draft_vocabulary, split
-from training.chats import read_chats
 from training.curve import read_curve
-from training.objective import Score
 from training.plan import Plan
 from training.run import train_draft
 from training.shards import Dialogue, Shards
-from training.trainer import Trainer
 
 FEW = {
     "tokens": 4000,
@@ -44,6 +40,10 @@ def plan(tiny: Path, out: Path, **changes: Any) -> Plan:
 def silent(phase: str, done: float, state: str) -> None:
     assert phase in ("sampling", "training")
     assert 0 <= done <= 1.2
+
+
+def unheard(phase: str, done: float, state: str) -> None:
+    pytest.fail(f"{phase} went on")
 
 
 @pytest.fixture(scope="module")
@@ -74,47 +74,6 @@ def test_a_head_learns_and_everything_is_written(trained: tuple[Path, list[float
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_more_passes_go_on_where_it_was(
-    trained: tuple[Path, list[float]],
-    tiny_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    out = shutil.copytree(trained[0], tmp_path / "on")
-    before = torch.load(out / "checkpoint.pt", weights_only=True)["updates"]
-    held = sorted((out / "dialogues").iterdir())
-    updates: list[int] = []
-    update = Trainer._update
-
-    def counted(self: Trainer, batch: Batch) -> Score:
-        updates.append(self.updates)
-        return update(self, batch)
-
-    monkeypatch.setattr(Trainer, "_update", counted)
-    longer = plan(tiny_model, out, passes=5.0)
-    train_draft(longer, silent)
-    assert updates == list(range(before, longer.updates))
-    assert sorted((out / "dialogues").iterdir()) == held
-
-
-def test_stopped_in_training_goes_on(tiny_model: Path, tmp_path: Path) -> None:
-    short = plan(tiny_model, tmp_path, passes=1.0)
-
-    def stop(phase: str, done: float, state: str) -> None:
-        if phase == "training" and done > 0.4:
-            raise SystemExit(143)
-
-    with pytest.raises(SystemExit):
-        train_draft(short, stop)
-    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    assert 0 < state["updates"] < short.updates
-    assert not (tmp_path / "model.safetensors").exists()
-    train_draft(short, silent)
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["updates"] == short.updates
-    with pytest.raises(ConfigError, match="another plan"):
-        train_draft(plan(tiny_model, tmp_path, vocabulary=64), silent)
-
-
 def test_layers_of_the_target_are_an_ordinary_model(tiny_model: Path, tmp_path: Path) -> None:
     acceptance = train_draft(plan(tiny_model, tmp_path, kind="lm", layers=(0, 3)), silent)
     assert len(acceptance) == 1
@@ -140,7 +99,14 @@ def test_data_of_another_run_is_trained_on_without_sampling(
 ) -> None:
     data = trained[0] / "dialogues"
     monkeypatch.setattr(training.run, "_speaker", lambda *_: pytest.fail("it sampled"))
-    train_draft(plan(tiny_model, tmp_path / "out", data=data, passes=0.2), silent)
+    shown: dict[str, tuple[float, str]] = {}
+
+    def show(phase: str, done: float, state: str) -> None:
+        shown[phase] = done, state
+
+    train_draft(plan(tiny_model, tmp_path / "out", data=data, passes=0.2), show)
+    assert shown["sampling"][0] == shown["training"][0] == 1
+    assert shown["training"][1].startswith("loss ")
     held = [one.tokens.tolist() for one in Shards(tmp_path / "out" / "dialogues", 320)]
     assert held == [one.tokens.tolist() for one in Shards(data, 320)]
     with pytest.raises(ConfigError, match="no shards"):
@@ -196,9 +162,21 @@ def test_a_head_that_cannot_be_gone_on_from(
         train_draft(started, silent)
 
 
-def test_layers_that_are_not_there(tiny_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"layers \[9\]: want some of 0 to 3"):
-        train_draft(plan(tiny_model, tmp_path, kind="lm", layers=(9,)), silent)
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"kind": "lm", "layers": (4,)}, r"layers \[4\]: want some of 0 to 3"),
+        ({"kind": "lm"}, r"layers \[\]: want some of 0 to 3"),
+        ({"layers": (1, 5)}, r"layers \[1, 5\]: want some of 0 to 4"),
+        ({"start": "/nowhere"}, "no such folder"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_at_once(
+    tiny_model: Path, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        train_draft(plan(tiny_model, tmp_path / "out", **changes), unheard)
+    assert not (tmp_path / "out").exists()  # it may be used for another plan
 
 
 def test_chats_are_answered_first(tiny_model: Path, tmp_path: Path) -> None:
@@ -237,23 +215,6 @@ def test_device_and_threads(
     assert torch.get_num_threads() == 1
     with pytest.raises((StarsdError, RuntimeError, AssertionError)):
         train_draft(plan(tiny_model, tmp_path / "cuda", device="cuda"), silent)
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        (b"{", "chats.jsonl:1: "),
-        (b'{"messages": [{"role": "assistant", "content": "x"}]}', "want messages with role user"),
-        (b'{"messages": [{"role": "user"}]}', "missing required field `content`"),
-    ],
-)
-def test_bad_chats(tmp_path: Path, line: bytes, told: str) -> None:
-    path = tmp_path / "chats.jsonl"
-    path.write_bytes(line + b"\n")
-    with pytest.raises(ConfigError, match=told):
-        read_chats(path)
-    with pytest.raises(ConfigError, match="No such file"):
-        read_chats(tmp_path / "none")
 
 
 def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
