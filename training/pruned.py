@@ -8,9 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from starsd.errors import ConfigError
 from training.student import Student
 from training.teacher import Teacher
+
+
+def _cut(config: Any, kept: tuple[int, ...]) -> Any:
+    """What it lists layer by layer (their kinds of attention, say) for those ``kept``."""
+    own = copy.deepcopy(config)
+    for name, value in config.to_dict().items():
+        if "layer" in name and isinstance(value, list):
+            setattr(own, name, [value[layer] for layer in kept])
+    own.num_hidden_layers = len(kept)
+    return own
 
 
 class PrunedModel(Student):
@@ -22,11 +31,7 @@ class PrunedModel(Student):
     steps = 1
 
     def __init__(self, teacher: Teacher, kept: tuple[int, ...]) -> None:
-        """Raises ConfigError: a layer that the target lacks, or none."""
         super().__init__()
-        there = teacher.config.num_hidden_layers
-        if not kept or not all(0 <= layer < there for layer in kept):
-            raise ConfigError(f"layers {list(kept)}: want some of 0 to {there - 1} to keep")
         whole: Any = teacher.model
         self.model = copy.copy(whole.model)
         self.model._modules = dict(whole.model._modules)
@@ -36,8 +41,7 @@ class PrunedModel(Student):
             own.self_attn.layer_idx = index
             self.model.layers.append(own)
         self.model.norm = copy.deepcopy(whole.model.norm).float().requires_grad_(True)
-        self.model.config = copy.deepcopy(whole.model.config)
-        self.model.config.num_hidden_layers = len(kept)
+        self.model.config = _cut(whole.model.config, kept)
         self._head = teacher.head
         vocabulary = torch.arange(len(teacher.head), device=teacher.head.device)
         self.register_buffer("draft_ids", vocabulary, persistent=False)
