@@ -94,11 +94,19 @@ class Service:
             self.process.wait(STOP_S)
             self.process = None
 
+    def terminate(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+
     def stop(self) -> int | None:
         """SIGTERM, then SIGKILL after a while; the exit code."""
+        self.terminate()
+        return self.ended()
+
+    def ended(self) -> int | None:
+        """The exit code of one told to end, which is killed after a while."""
         if self.process is None:
             return None
-        self.process.terminate()
         try:
             return self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
@@ -129,8 +137,10 @@ class Lab:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for service in self.services.values():  # all at once
+            service.terminate()
         for service in self.services.values():
-            service.stop()
+            service.ended()
         if self.redis is not None:
             self.redis.close()
         self._folder.cleanup()

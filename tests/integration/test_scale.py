@@ -23,7 +23,7 @@ from tests.unit.bench_scale.support import SETUP, make_world
 
 pytestmark = pytest.mark.timeout(300)
 WORLD = make_world()
-SLOW = stretched(WORLD, replace(SETUP, verify_ms=40.0))
+SLOW = stretched(WORLD, replace(SETUP, verify_ms=40.0, full_at=8))
 
 
 def test_targets_replay_their_texts_with_every_hub(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_targets_replay_their_texts_with_every_hub(tmp_path: Path) -> None:
         first, second = emulated.add_targets([file, file])
         for mode in Mode.PLAIN, Mode.FIFO, Mode.RUN_AHEAD:
             emulated.use_hub(file, mode, DEPTH)
-            asked = Point(mode, (1, 3), DEPTH)
+            asked = Point(mode, (1, 2), DEPTH)
             found = measure(emulated, [first, second], [SLOW, SLOW], asked, 3.0)
             assert found.mismatched == 0
             assert all(tokens > 5 for tokens in found.tokens_per_s)
@@ -62,7 +62,7 @@ def test_the_command_from_a_recording(tmp_path: Path, monkeypatch: pytest.Monkey
         return WORLD
 
     monkeypatch.setattr(run, "record", record)
-    monkeypatch.setattr(point, "WARM_UP_S", 1.5)
+    monkeypatch.setattr(point, "WARM_UP_S", 0.5)
     monkeypatch.setattr(star, "MAX_LENGTH", 128)
     out = tmp_path / "run"
     options = ["--quick", "--targets", "1,2", "--modes", "batched", "--verify-ms", "20"]
