@@ -64,7 +64,6 @@ def gauge(registry: CollectorRegistry, name: str, help: str, labels: Sequence[st
 def histogram(
     registry: CollectorRegistry, name: str, help: str, buckets: Sequence[float]
 ) -> Histogram:
-    """A histogram of seconds."""
     return Histogram(PREFIX + name, help, buckets=buckets, registry=registry)
 
 

@@ -4,92 +4,70 @@ from __future__ import annotations
 
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
 from starsd.drafters.ahead import Ahead
 from starsd.engine.interface import KV_BLOCK
 from starsd.process.parts import Parts
+from starsd.process.stats import LoopStats
 
 _WAIT_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class HubStats:
-    """Counters of one hub, in a registry of their own."""
+class HubStats(LoopStats):
+    """Of jobs, of the draft model's steps, of its idle time, and of the memory it takes."""
 
     def __init__(self, parts: Parts | None = None) -> None:
-        self._registry = registry = CollectorRegistry()
-        self.parts = parts or Parts()
-        registry.register(self.parts)
-        self.busy_seconds = Counter(
-            "starsd:hub_busy_seconds", "Time the draft model computed.", registry=registry
+        super().__init__(parts)
+        self._of_jobs()
+        self._of_steps()
+        self._of_idle_time()
+        self._of_memory()
+
+    def _of_jobs(self) -> None:
+        self._answers = self.counter("hub_jobs", "Jobs answered, by status.", "status")
+        self.superseded = self.counter("hub_jobs_superseded", "Jobs overtaken by a newer round.")
+        self.duplicates = self.counter("hub_jobs_duplicate", "Jobs delivered again.")
+        self.bad = self.counter("hub_entries_bad", "Entries dead-lettered.")
+        self.queue_seconds = self.histogram(
+            "hub_queue_seconds",
+            "From a job's being sent until the draft model computes for it.",
+            _WAIT_BUCKETS,
         )
-        self.idle_seconds = Counter(
-            "starsd:hub_idle_seconds", "Time the hub waited for work.", registry=registry
+        self.service_seconds = self.histogram(
+            "hub_service_seconds", "From then to its reply.", _WAIT_BUCKETS
         )
-        self._answers = Counter(
-            "starsd:hub_jobs", "Jobs answered, by status.", ["status"], registry=registry
+
+    def _of_steps(self) -> None:
+        self.busy_seconds = self.counter("hub_busy_seconds", "Time the draft model computed.")
+        self.drafted = self.counter("hub_draft_tokens", "Tokens drafted.")
+        self.batch = self.histogram("hub_batch_size", "Sequences in one step.", _BATCH_BUCKETS)
+        self.batch_limit = self.gauge(
+            "hub_batch_limit", "Tokens a step may take while that makes the hub faster."
         )
-        self.superseded = Counter(
-            "starsd:hub_jobs_superseded", "Jobs overtaken by a newer round.", registry=registry
+
+    def _of_idle_time(self) -> None:
+        self.idle_seconds = self.counter("hub_idle_seconds", "Time the hub waited for work.")
+        self.ahead_seconds = self.counter(
+            "hub_run_ahead_seconds", "Idle time in which the draft model ran ahead."
         )
-        self.duplicates = Counter(
-            "starsd:hub_jobs_duplicate", "Jobs delivered again.", registry=registry
-        )
-        self.bad = Counter("starsd:hub_entries_bad", "Entries dead-lettered.", registry=registry)
-        self.drafted = Counter("starsd:hub_draft_tokens", "Tokens drafted.", registry=registry)
-        self._foreseen = Counter(
-            "starsd:hub_run_ahead_jobs",
+        self._foreseen = self.counter(
+            "hub_run_ahead_jobs",
             "Jobs that run-ahead met: hit (answered at once), part (its beginning was there), "
             "spared (there, but drafting anew is better), miss.",
-            ["result"],
-            registry=registry,
+            "result",
         )
-        self._ahead_tokens = Counter(
-            "starsd:hub_run_ahead_tokens",
+        self._ahead_tokens = self.counter(
+            "hub_run_ahead_tokens",
             "Tokens computed in idle time: used in proposals, or wasted.",
-            ["fate"],
-            registry=registry,
+            "fate",
         )
-        self.ahead_seconds = Counter(
-            "starsd:hub_run_ahead_seconds",
-            "Idle time in which the draft model ran ahead.",
-            registry=registry,
-        )
-        self.evicted = Counter(
-            "starsd:hub_evictions", "Idle sequences that made room for others.", registry=registry
-        )
-        self.queue_seconds = Histogram(
-            "starsd:hub_queue_seconds",
-            "From a job's being sent until the draft model computes for it.",
-            buckets=_WAIT_BUCKETS,
-            registry=registry,
-        )
-        self.service_seconds = Histogram(
-            "starsd:hub_service_seconds",
-            "From then to its reply.",
-            buckets=_WAIT_BUCKETS,
-            registry=registry,
-        )
-        self.batch = Histogram(
-            "starsd:hub_batch_size",
-            "Sequences in one step.",
-            buckets=_BATCH_BUCKETS,
-            registry=registry,
-        )
-        self.batch_limit = Gauge(
-            "starsd:hub_batch_limit",
-            "Tokens a step may take while that makes the hub faster.",
-            registry=registry,
-        )
-        self.sessions = Gauge("starsd:hub_sessions", "Targets greeted.", registry=registry)
-        self.slots_used = Gauge("starsd:hub_slots_used", "KV slots in use.", registry=registry)
-        self.kv_used = Gauge(
-            "starsd:kv_blocks_used", f"KV blocks of {KV_BLOCK} tokens in use.", registry=registry
-        )
-        self.kv_blocks = Gauge(
-            "starsd:kv_blocks", "KV blocks that STARSD_KV_MEMORY holds.", registry=registry
-        )
+
+    def _of_memory(self) -> None:
+        self.sessions = self.gauge("hub_sessions", "Targets greeted.")
+        self.slots_used = self.gauge("hub_slots_used", "KV slots in use.")
+        self.kv_used = self.gauge("kv_blocks_used", f"KV blocks of {KV_BLOCK} tokens in use.")
+        self.kv_blocks = self.gauge("kv_blocks", "KV blocks that STARSD_KV_MEMORY holds.")
+        self.evicted = self.counter("hub_evictions", "Idle sequences that made room for others.")
 
     def answer(self, status: str) -> None:
         self._answers.labels(status).inc()
@@ -103,6 +81,3 @@ class HubStats:
             used = min(used, ahead.spent)
             self._ahead_tokens.labels("used").inc(used)
             self._ahead_tokens.labels("wasted").inc(ahead.spent - used)
-
-    def exposition(self) -> bytes:
-        return generate_latest(self._registry)

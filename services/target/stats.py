@@ -4,130 +4,113 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
 from starsd.engine.interface import KV_BLOCK
 from starsd.process.parts import Parts
+from starsd.process.stats import LoopStats
 
 _STEP_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
-class StarStats:
-    """Counters of one loop, in a registry of their own. Label values come from our own enums."""
+class StarStats(LoopStats):
+    """Of the conversation with hubs, of rounds, of steps, and of the memory they take."""
 
     def __init__(self, parts: Parts | None = None) -> None:
-        self._registry = registry = CollectorRegistry()
-        self.parts = parts or Parts()
-        registry.register(self.parts)
-        self._replies = Counter(
-            "starsd:hub_replies", "Replies from hubs by outcome.", ["status"], registry=registry
+        super().__init__(parts)
+        self._of_hubs()
+        self._of_rounds()
+        self._by_source()
+        self._of_steps()
+        self._of_prefixes()
+        self._of_memory()
+
+    def _of_hubs(self) -> None:
+        self._replies = self.counter("hub_replies", "Replies from hubs by outcome.", "status")
+        self._incompatible = self.counter(
+            "hubs_incompatible", "Offers not usable, by reason.", "reason"
         )
-        self._incompatible = Counter(
-            "starsd:hubs_incompatible",
-            "Offers not usable, by reason.",
-            ["reason"],
-            registry=registry,
-        )
-        self.rounds = Counter(
-            "starsd:spec_decode_num_drafts", "Rounds: proposals verified.", registry=registry
-        )
-        self._reaching = Counter(
-            "starsd:spec_decode_num_drafts_reaching",
-            "Proposals verified that had a token at that position.",
-            ["position"],
-            registry=registry,
-        )
-        self._proposed = Counter(
-            "starsd:spec_decode_num_draft_tokens",
-            "Proposed tokens verified, by position in the proposal (a tree's depth).",
-            ["position"],
-            registry=registry,
-        )
-        self._accepted = Counter(
-            "starsd:spec_decode_num_accepted_tokens",
-            "Accepted tokens, by position in the proposal.",
-            ["position"],
-            registry=registry,
-        )
-        self._sources = Counter(
-            "starsd:spec_decode_num_drafts_by_source",
-            "Proposals verified, by who made them: a hub, the text's own n-grams, a grammar.",
-            ["source"],
-            registry=registry,
-        )
-        self._accepted_of = Counter(
-            "starsd:spec_decode_num_accepted_tokens_by_source",
-            "Accepted tokens, by who proposed them.",
-            ["source"],
-            registry=registry,
-        )
-        self._fallbacks = Counter(
-            "starsd:spec_decode_fallbacks",
-            "Decode steps of a sequence that went without a proposal, by cause.",
-            ["cause"],
-            registry=registry,
-        )
-        self._round_seconds = Counter(
-            "starsd:round_seconds",
-            "Time of rounds answered in time, by part: queue, draft and network of the round trip, "
-            "and the step that verified (once for each of its rounds).",
-            ["part"],
-            registry=registry,
-        )
-        self.step_seconds = Histogram(
-            "starsd:step_seconds",
-            "Duration of a step, waiting excluded.",
-            buckets=_STEP_BUCKETS,
-            registry=registry,
-        )
-        self.wait_seconds = Counter(
-            "starsd:proposal_wait_seconds", "Time steps waited for proposals.", registry=registry
-        )
-        self.preemptions = Counter(
-            "starsd:preemptions",
-            "Sequences that lost their KV memory to older ones, and were computed again.",
-            registry=registry,
-        )
-        self.tokens_reused = Counter(
-            "starsd:prefix_tokens_reused",
-            "Tokens whose keys and values were taken over from another sequence.",
-            registry=registry,
-        )
-        self.prefix_hits = Counter(
-            "starsd:prefix_cache_hits",
-            "Admissions to a slot that found a beginning of their text kept.",
-            registry=registry,
-        )
-        self.prefix_evictions = Counter(
-            "starsd:prefix_cache_evicted_blocks",
-            "KV blocks of kept prefixes that were given up for others.",
-            registry=registry,
-        )
-        self._prefix_blocks = Gauge(
-            "starsd:prefix_cache_blocks",
-            f"KV blocks of {KV_BLOCK} tokens with prefixes of ended requests.",
-            registry=registry,
-        )
-        self._kv_usage = Gauge(
-            "starsd:kv_cache_usage_perc",
-            "Share of KV blocks in use; prefixes of ended requests are not.",
-            registry=registry,
-        )
-        self._kv_used = Gauge(
-            "starsd:kv_blocks_used", f"KV blocks of {KV_BLOCK} tokens in use.", registry=registry
-        )
-        self._kv_blocks = Gauge(
-            "starsd:kv_blocks", "KV blocks that STARSD_KV_MEMORY holds.", registry=registry
-        )
-        self.drafting = Gauge(
-            "starsd:drafting",
+        self.breakers_open = self.gauge("hub_breakers_open", "Hubs nobody waits for.")
+        self.drafting = self.gauge(
+            "drafting",
             "1 if the target asks hubs for proposals; 0 if it is told not to, or its model's state "
             "cannot be rolled back.",
-            registry=registry,
         )
-        self.breakers_open = Gauge(
-            "starsd:hub_breakers_open", "Hubs nobody waits for.", registry=registry
+
+    def _of_rounds(self) -> None:
+        self.rounds = self.counter("spec_decode_num_drafts", "Rounds: proposals verified.")
+        self._reaching = self.counter(
+            "spec_decode_num_drafts_reaching",
+            "Proposals verified that had a token at that position.",
+            "position",
         )
+        self._proposed = self.counter(
+            "spec_decode_num_draft_tokens",
+            "Proposed tokens verified, by position in the proposal (a tree's depth).",
+            "position",
+        )
+        self._accepted = self.counter(
+            "spec_decode_num_accepted_tokens",
+            "Accepted tokens, by position in the proposal.",
+            "position",
+        )
+        self._round_seconds = self.counter(
+            "round_seconds",
+            "Time of rounds answered in time, by part: queue, draft and network of the round trip, "
+            "and the step that verified (once for each of its rounds).",
+            "part",
+        )
+
+    def _by_source(self) -> None:
+        self._sources = self.counter(
+            "spec_decode_num_drafts_by_source",
+            "Proposals verified, by who made them: a hub, the text's own n-grams, a grammar.",
+            "source",
+        )
+        self._accepted_of = self.counter(
+            "spec_decode_num_accepted_tokens_by_source",
+            "Accepted tokens, by who proposed them.",
+            "source",
+        )
+
+    def _of_steps(self) -> None:
+        self.step_seconds = self.histogram(
+            "step_seconds", "Duration of a step, waiting excluded.", _STEP_BUCKETS
+        )
+        self.wait_seconds = self.counter(
+            "proposal_wait_seconds", "Time steps waited for proposals."
+        )
+        self._fallbacks = self.counter(
+            "spec_decode_fallbacks",
+            "Decode steps of a sequence that went without a proposal, by cause.",
+            "cause",
+        )
+        self.preemptions = self.counter(
+            "preemptions",
+            "Sequences that lost their KV memory to older ones, and were computed again.",
+        )
+
+    def _of_prefixes(self) -> None:
+        self.tokens_reused = self.counter(
+            "prefix_tokens_reused",
+            "Tokens whose keys and values were taken over from another sequence.",
+        )
+        self.prefix_hits = self.counter(
+            "prefix_cache_hits", "Admissions to a slot that found a beginning of their text kept."
+        )
+        self.prefix_evictions = self.counter(
+            "prefix_cache_evicted_blocks",
+            "KV blocks of kept prefixes that were given up for others.",
+        )
+        self._prefix_blocks = self.gauge(
+            "prefix_cache_blocks",
+            f"KV blocks of {KV_BLOCK} tokens with prefixes of ended requests.",
+        )
+
+    def _of_memory(self) -> None:
+        self._kv_usage = self.gauge(
+            "kv_cache_usage_perc", "Share of KV blocks in use; prefixes of ended requests are not."
+        )
+        self._kv_used = self.gauge("kv_blocks_used", f"KV blocks of {KV_BLOCK} tokens in use.")
+        self._kv_blocks = self.gauge("kv_blocks", "KV blocks that STARSD_KV_MEMORY holds.")
 
     def reply(self, status: str) -> None:
         self._replies.labels(status).inc()
@@ -169,10 +152,3 @@ class StarStats:
     def verified(self, rounds: int, step_s: float) -> None:
         """A step that verified so many proposals is over."""
         self._round_seconds.labels("verify").inc(rounds * step_s)
-
-    def value(self, name: str, **labels: str) -> float:
-        """Current value of one sample; 0 if it was never touched."""
-        return self._registry.get_sample_value(name, labels) or 0.0
-
-    def exposition(self) -> bytes:
-        return generate_latest(self._registry)
