@@ -74,24 +74,7 @@ def train_draft(
     It may be stopped at any time: the same command goes on where it was, also with more --tokens
     or --passes. Exit codes: 0 done, 2 bad option or setting, 143 stopped by SIGTERM.
     """
-    given: dict[str, Any] = {
-        "out": out,
-        "model": model,
-        "kind": kind,
-        "layers": layers.split(",") if layers else None,
-        "vocabulary": vocabulary,
-        "tokens": tokens,
-        "passes": passes,
-        "batch_tokens": batch_tokens,
-        "rate": rate,
-        "start": start,
-        "data": data,
-        "chats": chats,
-        "sampler": sampler,
-        "device": device,
-        "threads": threads,
-        "seed": seed,
-    }
+    given = locals() | {"layers": layers.split(",") if layers else None}
     with told():
         _train(_plan({name: value for name, value in given.items() if value is not None}))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.target.features import Features
+from services.target.guess import Guess
 from services.target.sequence import Sequence
 from services.target.star import Star
 from services.target.stats import StarStats
@@ -151,3 +152,13 @@ def make_reply(
         **changes,
     }
     return Proposal(**fields)
+
+
+def attached(star: Star, bus: RecordingBus) -> Sequence:
+    """A sequence past prefill whose first job the hub has answered, and one token emitted."""
+    sequence = make_sequence()
+    star.admit(sequence)
+    bus.arrived.append(make_reply(bus.jobs()[-1], [], have=sequence.tokens))
+    star.receive()
+    sequence.accept([5], Guess([]))
+    return sequence
