@@ -36,6 +36,7 @@ FRONT = f"{UNIT}/process/test_front.py"
 GATEWAY = f"{REAL}/gateway/test_settings.py"
 PEERS = f"{UNIT}/bench_peers"
 PEERS_CLI = f"{UNIT}/cli/test_peers.py"
+PEERS_RUN = f"{REAL}/test_bench_peers.py"
 PREFIXES = f"{UNIT}/target/test_prefix_cache.py"
 PROFILE = f"{UNIT}/bench/test_profile.py"
 PLANNING_CLI = f"{UNIT}/cli/test_planning.py"
@@ -238,19 +239,20 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
         f"{CHECK}::test_json_is_the_last_line_and_the_only_one_on_stdout",
     ),
     **{
-        f"starsd bench peers --{option}": (f"{PEERS_CLI}::test_options", f"{PEERS}/{proof}")
+        f"starsd bench peers --{option}": (f"{PEERS_CLI}::test_options", proof)
         for option, proof in {
-            "only": "test_run.py::test_only_and_ours_choose_who_is_measured",
-            "ours": "test_run.py::test_only_and_ours_choose_who_is_measured",
-            "cores": "test_run.py::test_versions_cores_and_load_are_told",
-            "draft": "test_ours.py::test_the_star_has_a_core_for_each_of_hub_and_target",
-            "model": "test_run.py::test_each_is_measured_at_every_number_of_requests",
-            "prompts": "test_run.py::test_prompts_are_short_and_of_many_categories",
-            "max-tokens": "test_run.py::test_out_has_every_run_in_turn",
-            "repeats": "test_run.py::test_out_has_every_run_in_turn",
-            "envs": "test_envs.py::test_made_once_kept_and_made_anew_when_the_recipe_changes",
-            "out": "test_run.py::test_out_has_every_run_in_turn",
-            "plot": "test_plot.py::test_a_bar_for_each_server_in_a_panel_for_each_number",
+            "only": f"{PEERS_RUN}::test_only_and_ours_choose_who_is_measured",
+            "ours": f"{PEERS_RUN}::test_only_and_ours_choose_who_is_measured",
+            "cores": f"{PEERS_RUN}::test_versions_cores_and_load_are_told",
+            "draft": f"{PEERS}/test_ours.py::test_the_star_has_a_core_for_each_of_hub_and_target",
+            "model": f"{PEERS_RUN}::test_each_is_measured_at_every_number_of_requests",
+            "prompts": f"{PEERS_RUN}::test_prompts_are_short_and_of_many_categories",
+            "max-tokens": f"{PEERS_RUN}::test_out_has_every_run_in_turn",
+            "repeats": f"{PEERS_RUN}::test_out_has_every_run_in_turn",
+            "envs": f"{PEERS}/test_envs.py::"
+            "test_made_once_kept_and_made_anew_when_the_recipe_changes",
+            "out": f"{PEERS_RUN}::test_out_has_every_run_in_turn",
+            "plot": f"{PEERS}/test_plot.py::test_a_bar_for_each_server_in_a_panel_for_each_number",
         }.items()
     },
     "starsd bench peers --json": (
