@@ -126,7 +126,7 @@ def test_a_replayed_tool_call_turn_reaches_the_template() -> None:
     turn = {"role": "assistant", "content": None, "tool_calls": [call]}
     # What messages of the SDK and of LiteLLM have besides, and calls put together from a stream.
     again = {**call, "index": 0, "function": {**function, "parsed_arguments": {"a": 1}}}
-    dumped = {**turn, "tool_calls": [again], "parsed": {"a": 1}, "refusal": None}
+    dumped: dict[str, Any] = {**turn, "tool_calls": [again], "parsed": {"a": 1}, "refusal": None}
     dumped |= {"annotations": [], "audio": None, "function_call": None}
     dumped |= {"provider_specific_fields": {"refusal": None}}
     answer = {"role": "tool", "tool_call_id": "c1", "content": "4"}
