@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gguf import GGUFReader
 
-from starsd.engine.checkpoint import BUNDLED
+from starsd.engine.checkpoint import BUNDLED, bundled_file, resolve_checkpoint
 from starsd.engine.interface import Row
 from starsd.engine.loading import PretrainedModel
+from starsd.engine.native.source import Checkpoint
+from starsd.engine.native.weights import Int4
 from starsd.engine.runner import TorchRunner
 from tests.unit.engine.helpers import plain_logits, settings
 
@@ -54,3 +57,18 @@ def test_answer_is_the_plain_models(model: PretrainedModel, runner: TorchRunner)
 
 def test_batch_invariant_on_this_machine(runner: TorchRunner) -> None:
     assert runner.invariance_holds is True
+
+
+def test_int4_finds_the_blocks_of_the_shipped_file() -> None:
+    """A block of Q4_1: scale and minimum in float16, 16 bytes with two weights each."""
+    source = Checkpoint(resolve_checkpoint(settings(BUNDLED)))
+    tensors = {tensor.name: tensor for tensor in GGUFReader(bundled_file()).tensors}
+    for layer in range(30):
+        tensor = tensors[f"blk.{layer}.ffn_down.weight"]
+        assert tensor.tensor_type.name == "Q4_1"
+        blocks = np.array(tensor.data).reshape(576, -1, 20)
+        found = Int4.of(source.rows(f"model.layers.{layer}.mlp.down_proj.weight", 0, 576))
+        facts = np.stack([found.scale, found.least], axis=2)
+        np.testing.assert_array_equal(facts, blocks[:, :, :4].copy().view(np.float16))
+        low, high = found.q[:, :, :16], found.q[:, :, 16:]
+        np.testing.assert_array_equal(low | high << 4, blocks[:, :, 4:])
