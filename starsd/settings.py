@@ -240,6 +240,12 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
         description="Most tokens of a proposal that is a tree, where a hub drafts trees; up to "
         "STARSD_DRAFT_DEPTH: chains only.",
     )
+    run_ahead: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Have hubs tell what they draft in idle time, so that it can be verified "
+        "without asking. auto: it is where that promises more tokens a second, and "
+        "STARSD_DEPTH_CONTROL is auto; on: whenever there is some.",
+    )
     ngram: int = Field(
         8,
         ge=0,
@@ -268,6 +274,10 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
     probe_interval_s: float = Field(
         0.5, gt=0, description="Seconds between probes of a hub whose breaker is open."
     )
+
+    @property
+    def reads_foresight(self) -> bool:
+        return self.run_ahead == "on" or (self.run_ahead, self.depth_control) == ("auto", "auto")
 
 
 Weight = Annotated[float, Field(ge=0.01, le=100)]
@@ -315,9 +325,9 @@ class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
     )
     run_ahead: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Draft in idle time what may be asked next. auto: such a proposal is sent "
-        "where it gives more tokens a second than one drafted anew, which a head does with more "
-        "knowledge; on: whenever there is one.",
+        description="Draft in idle time what may be asked next, and tell targets that want it. "
+        "auto: whoever asks gets it where it gives more tokens a second than what is drafted anew, "
+        "which a head does with more knowledge; on: whenever there is some.",
     )
     weights: Annotated[Mapping[str, Weight], NoDecode, BeforeValidator(_from_json)] = Field(
         {}, description="JSON object of targets' shares of a busy hub by their ids; others have 1."

@@ -7,15 +7,17 @@ from itertools import count
 
 from services.draft.pace import Pace
 from services.draft.sessions import HubSequence, Session, Sessions, Spent
-from services.draft.stats import HubStats
+from services.draft.stats import HubStats, Met
 from starsd.bus.interface import HubBus, Job
-from starsd.drafters.ahead import Foreseen
+from starsd.drafters.ahead import Ahead, Foreseen
 from starsd.drafters.interface import Drafter, DraftSequence
 from starsd.engine.interface import Features
 from starsd.errors import ProtocolError
 from starsd.protocol.features import unpack_features
 from starsd.protocol.messages import (
+    MAX_FORESEEN,
     Close,
+    Foresight,
     Have,
     Hello,
     Proposal,
@@ -181,15 +183,24 @@ class Desk:
         """A proposal begins, with what was foreseen of it, if that is worth it."""
         draft, ahead = sequence.draft, sequence.draft.ahead
         same = asked.sampling == draft.sampling
-        foreseen = draft.foresee(asked.base, tokens, depth, nodes) if depth and same else None
-        draft.sampling = asked.sampling
+        foreseen = draft.foresee(asked.base, tokens, depth, nodes) if nodes and same else None
+        draft.sampling, sequence.held = asked.sampling, (asked.epoch, asked.round)
         draft.extend(asked.base, tokens, depth, nodes, features)
-        if foreseen is not None and (foreseen.exact or self._worth_it(foreseen)):
-            draft.adopt(foreseen)
-            self._stats.foreseen("hit" if draft.complete else "part")
-        elif ahead is not None and depth:
-            self._stats.foreseen("spared" if foreseen else "miss")
-        self._stats.ran_ahead(ahead, len(draft.drafted))
+        if ahead is not None and nodes:
+            self._stats.foreseen(self._use(draft, foreseen, depth))
+        self._stats.ran_ahead(ahead, len(draft.verified(nodes)[0]))
+
+    def _use(self, draft: DraftSequence, foreseen: Foreseen | None, depth: int) -> Met:
+        """What was foreseen is proposed, or, if nothing is asked, was taken already."""
+        if foreseen is None:
+            return "miss"
+        if not depth:
+            draft.taken = foreseen
+            return "taken"
+        if not foreseen.exact and not self._worth_it(foreseen):
+            return "spared"
+        draft.adopt(foreseen)
+        return "hit" if draft.complete else "part"
 
     def _worth_it(self, foreseen: Foreseen) -> bool:
         return self._settings.run_ahead == "on" or self._pace.worth_it(foreseen.expected)
@@ -240,6 +251,29 @@ class Desk:
             sequence.steps += 1
             if sequence.started_at is None:
                 sequence.started_at = now
+
+    # -- run-ahead -------------------------------------------------------------------------------
+
+    def tell(self, batch: Collection[HubSequence]) -> None:
+        """What is foreseen of them by now goes to targets that read it, now and then."""
+        for session, sequence in self._sessions.sequences():
+            ahead = sequence.draft.ahead
+            if session.foresight and sequence in batch and ahead is not None and ahead.news:
+                self._bus.reply(session.reply_key, self._foresight(session, sequence, ahead))
+
+    def _foresight(self, session: Session, sequence: HubSequence, ahead: Ahead) -> Foresight:
+        epoch, number = sequence.held
+        _, tokens, parents = ahead.told(MAX_FORESEEN)
+        return Foresight(
+            session=session.id,
+            seq=sequence.id,
+            epoch=epoch,
+            round=number,
+            hub=self._settings.id,
+            hub_boot=self._settings.boot,
+            tokens=pack_tokens(tokens),
+            parents=parents,
+        )
 
     # -- replies ---------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ class HubSequence:
     draft: DraftSequence
     order: tuple[int, int] = (0, -1)
     """(epoch, round) of the newest job taken; what is lower is superseded."""
+    held: tuple[int, int] = (0, 0)
+    """Of the one whose prefix is held."""
     job: Job | None = None
     asked: Propose | None = None
     arrival: int = 0
@@ -83,6 +85,8 @@ class Session:
     reply_key: str
     vocab_size: int
     used_at: float
+    foresight: bool = False
+    """It reads what is foreseen."""
     sequences: dict[str, HubSequence] = field(default_factory=dict)
 
 
@@ -138,7 +142,7 @@ class Sessions:
                 hello.session, hello.target, hello.reply_key, vocab_size, self._clock()
             )
             self._by_id[session.id] = session
-        session.reply_key = hello.reply_key
+        session.reply_key, session.foresight = hello.reply_key, hello.foresight
         session.used_at = self._clock()
         return session
 

@@ -12,6 +12,8 @@ from starsd.process.stats import LoopStats
 _WAIT_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
+Met = Literal["hit", "part", "spared", "taken", "miss"]
+
 
 class HubStats(LoopStats):
     """Of jobs, of the draft model's steps, of its idle time, and of the memory it takes."""
@@ -53,7 +55,8 @@ class HubStats(LoopStats):
         self._foreseen = self.counter(
             "hub_run_ahead_jobs",
             "Jobs that run-ahead met: hit (answered at once), part (its beginning was there), "
-            "spared (there, but drafting anew is better), miss.",
+            "spared (there, but drafting anew is better), taken (its target had been told, and "
+            "asked for nothing), miss.",
             "result",
         )
         self._ahead_tokens = self.counter(
@@ -72,7 +75,7 @@ class HubStats(LoopStats):
     def answer(self, status: str) -> None:
         self._answers.labels(status).inc()
 
-    def foreseen(self, result: Literal["hit", "part", "spared", "miss"]) -> None:
+    def foreseen(self, result: Met) -> None:
         self._foreseen.labels(result).inc()
 
     def ran_ahead(self, ahead: Ahead | None, used: int = 0) -> None:

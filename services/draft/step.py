@@ -109,6 +109,8 @@ class HubLoop:
         except StarsdError as error:
             self._regret(log.exception, "running ahead failed", error=error.message)
             self._desk.give_up(batch)
+        else:
+            self._desk.tell(batch)
         took_s = self._clock() - started
         self._lulls.stepped(took_s)
         self._stats.ahead_seconds.inc(took_s)

@@ -31,13 +31,13 @@ Trip = Callable[[int], float]
 
 
 class Plan(NamedTuple):
-    """What to ask for: at most so many levels, as a tree of ``nodes`` (0: a chain). A position of
-    a chain less likely than ``worth`` takes longer to verify than it saves."""
+    """What to ask for: at most so many levels, as a tree of ``nodes`` (0: a chain). ``rate`` is
+    what it promises, in tokens a second; 0: not known."""
 
     depth: int = 0
     nodes: int = CHAIN
     wait: bool = False
-    worth: float = 0.0
+    rate: float = 0.0
 
 
 class StepTime:
@@ -113,7 +113,7 @@ class DepthControl:
         largest = Plan(most, self.shapes[-1], wait=True)
         if best.depth and options.get(largest, 0.0) * (1 + MARGIN) > options[best]:
             best = largest
-        return self._probe(best, most)._replace(worth=options[best] * self.step_time.slope)
+        return self._probe(best, most)._replace(rate=options[best])
 
     def _probe(self, best: Plan, most: int) -> Plan:
         """The best plan, or now and then another one for what it tells."""
@@ -155,12 +155,14 @@ class DepthControl:
         return gains
 
     def levels(self, sequence: Sequence, plan: Plan, limit: int) -> int:
-        """What to ask for this one; a chain ends where a token is not worth its place."""
+        """What to ask for this one; a chain ends where a token takes longer to verify than it
+        saves."""
         depth = min(plan.depth, limit)
-        if plan.nodes or not plan.worth:
+        worth = plan.rate * self.step_time.slope
+        if plan.nodes or not worth:
             return depth
         (chances,) = self._chances([sequence], CHAIN)
-        return sum(chance >= plan.worth for chance in chances[:depth])
+        return sum(chance >= worth for chance in chances[:depth])
 
 
 class FixedDepth(DepthControl):

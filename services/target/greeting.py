@@ -91,6 +91,7 @@ class Greeter:
             boot=settings.boot,
             facts=self._facts,
             reply_key=self._bus.reply_key,
+            foresight=settings.reads_foresight,
         )
         self._bus.send_hub(hub_id, hello)
 

@@ -15,6 +15,7 @@ class Source(StrEnum):
     HUB = "hub"
     NGRAM = "ngram"
     GRAMMAR = "grammar"
+    FORESEEN = "foreseen"
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,14 @@ class Guess:
     def within(self, depth: int) -> Guess:
         """Without what is deeper."""
         return self._only([node for node, down in enumerate(self.depths) if down <= depth])
+
+    def trunk(self) -> Guess:
+        """Its best path alone: each node the first below its parent."""
+        trunk: list[int] = []
+        for node, parent in enumerate(self.parents or range(ROOT, len(self) - 1)):
+            if parent == (trunk[-1] if trunk else ROOT):
+                trunk.append(node)
+        return self._only(trunk)
 
     def lawful(self, legal: Callable[[Sequence[int]], int]) -> Guess:
         """Every path up to its first illegal token. ``legal`` counts a path's tokens before it."""

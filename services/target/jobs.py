@@ -104,7 +104,7 @@ class Jobs:
             digest=prefix_digest(sequence.tokens[:base]),
             tokens=pack_tokens(sequence.tokens[base:last]),
             depth=plan.depth if last == end else 0,
-            max_nodes=min(max(plan.depth, plan.nodes), MAX_NODES) if plan.depth else 0,
+            max_nodes=min(max(plan.depth, plan.nodes), MAX_NODES),
             ttl_ms=max(MIN_TTL_MS, round(1000 * self.ttl_s)),
             sampling=sequence.sampling,
             features=self._packed(sequence, needs, base, last),

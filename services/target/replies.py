@@ -8,18 +8,14 @@ from dataclasses import replace
 from services.target.guess import Guess, Source
 from services.target.sequence import SentRound, Sequence
 from starsd.errors import ProtocolError
-from starsd.protocol.messages import Proposal, Status
+from starsd.protocol.messages import Foresight, Proposal, Status
 from starsd.protocol.tokens import prefix_digest, unpack_tokens
 
 
-def belongs(proposal: Proposal, sequence: Sequence) -> bool:
-    """Whether it answers a job this sequence remembers sending, to the hub it is with."""
+def belongs(told: Proposal | Foresight, sequence: Sequence) -> bool:
+    """Whether it is about a job this sequence remembers sending, from the hub it is with."""
     star = sequence.star
-    return (
-        proposal.epoch == star.epoch
-        and proposal.round in star.sent
-        and star.hub in (None, proposal.hub)
-    )
+    return told.epoch == star.epoch and told.round in star.sent and star.hub in (None, told.hub)
 
 
 def learn(proposal: Proposal, sequence: Sequence) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.target.acceptance import Record
+from services.target.acceptance import Acceptance, Record
 from services.target.guess import NOTHING, Guess, Source
 from starsd.drafters.ngram import Ngrams
 from starsd.grammar.state import GrammarState
 from starsd.protocol.frames import FinishReason, Logprobs, Origin, RequestStats, Submit
+from starsd.protocol.messages import Foresight
 from starsd.protocol.sampling import SamplingParams
 from starsd.sampling.processing import Mask
 
@@ -46,6 +47,8 @@ class Rounds:
     not_before: float = 0.0
     outstanding: bool = False
     sent: OrderedDict[int, SentRound] = field(default_factory=OrderedDict)
+    foresight: Foresight | None = None
+    """The newest that its hub told."""
     miss: str = "no_hub"
     """Why the next step would go without a proposal; a label of the fallback counter."""
 
@@ -68,6 +71,11 @@ class Rounds:
             return False
         return len(tokens) < sent.length + sent.depth
 
+    def hear(self, told: Foresight) -> None:
+        """Its hub foresees more, or is at a later round."""
+        if self.foresight is None or told.round >= self.foresight.round:
+            self.foresight = told
+
     def settle(self, miss: str) -> None:
         """The current round is answered, without tokens for the reason given ("": with)."""
         self.outstanding = False
@@ -77,7 +85,7 @@ class Rounds:
         """Leave the hub; the next job is a first job of a new epoch."""
         self.epoch += 1
         self.round = self.attempt = self.have = 0
-        self.hub = self.max_depth = None
+        self.hub = self.max_depth = self.foresight = None
         self.not_before = not_before
         self.sent.clear()
         self.settle(miss)
@@ -102,6 +110,9 @@ class Sequence:
     grammar: GrammarState | None = None
     star: Rounds = field(default_factory=Rounds)
     record: Record | None = None
+    foreseen: Acceptance | None = None
+    spared: tuple[int, Guess] = (0, NOTHING)
+    """What was foreseen after so many tokens, and not verified."""
     rounds: int = 0
     proposed: int = 0
     accepted: int = 0

@@ -13,6 +13,7 @@ import structlog
 from services.target import replies
 from services.target.depth import DepthControl, FixedDepth, Plan
 from services.target.features import Features
+from services.target.foresight import Foreseeing
 from services.target.greeting import Greeter
 from services.target.guess import Guess, Source
 from services.target.hubs import Hub, Hubs
@@ -22,7 +23,15 @@ from services.target.stats import StarStats
 from starsd.bus.interface import Garbage, QueueGone, Reconnected, TargetBus, TargetEvent
 from starsd.process.parts import charged
 from starsd.protocol.keys import Keys
-from starsd.protocol.messages import Close, Facts, Proposal, Refused, Status, Welcome
+from starsd.protocol.messages import (
+    Close,
+    Facts,
+    Foresight,
+    Proposal,
+    Refused,
+    Status,
+    Welcome,
+)
 from starsd.protocol.pods import HubPod, Offer
 from starsd.settings import TargetSettings
 
@@ -60,9 +69,10 @@ class Star:
         self._session = settings.session
         self._jobs = Jobs(bus, self._session, features)
         self._hubs = Hubs()
-        self._greeter = Greeter(bus, facts, settings, clock, stats, features, self._hubs)
         control = DepthControl if settings.depth_control == "auto" else FixedDepth
         self.control = control(settings.draft_depth, settings.draft_nodes)
+        self._foreseeing = Foreseeing(settings, self.control, stats, facts.vocab_size)
+        self._greeter = Greeter(bus, facts, settings, clock, stats, features, self._hubs)
         self._sequences: dict[str, Sequence] = {}
         self._random = random.Random(self._session)
         self._received_at = clock()
@@ -113,7 +123,7 @@ class Star:
             return
         self._sequences[sequence.id] = sequence
         if self._settings.draft_depth and sequence.speculates:
-            self._send(sequence, Plan())
+            self._send(sequence, Plan(nodes=self.control.shapes[-1]))
 
     def pause(self, sequence: Sequence) -> None:
         """It lost its slot. Nobody waits for its proposal; its hub keeps what it has."""
@@ -130,10 +140,19 @@ class Star:
         if asking:
             others = len(decoding) - len(asking)
             plan = self.control.plan(asking, others, self._trip_s, self.budget_s)
+            foreseen = self._foreseeing.choose(asking, others, plan)
             for sequence, limit in asking.items():
-                if (own := self._plan_of(sequence, plan, limit)).depth:
-                    self._send(sequence, own)
+                own = self._plan_of(sequence, plan, limit)
+                if sequence in foreseen:
+                    self._foresaw(sequence, foreseen[sequence])
+                elif own.depth:
+                    self._send(sequence, own._replace(wait=own.wait and not foreseen))
         self._bus.flush()
+
+    def _foresaw(self, sequence: Sequence, guess: Guess) -> None:
+        """Its next proposal is there. Its hub gets what it needs to see beyond that one."""
+        sequence.proposal = guess
+        self._send(sequence, Plan(nodes=len(guess)))
 
     def _plan_of(self, sequence: Sequence, plan: Plan, limit: int) -> Plan:
         """Its share of the step's plan; a request may insist on a depth of its own."""
@@ -251,6 +270,8 @@ class Star:
         """A proposal was verified: the nodes in ``path`` were right."""
         if guess.source is Source.HUB:
             self.control.note(sequence, guess, path)
+        elif guess.source is Source.FORESEEN:
+            self._foreseeing.note(sequence, len(guess.levels), len(path))
 
     # -- replies ---------------------------------------------------------------------------------
 
@@ -265,6 +286,8 @@ class Star:
         match event:
             case Proposal():
                 self._judge(event)
+            case Foresight():
+                self._foresee(event)
             case Welcome() | Refused():
                 self._greeter.answered(event)
             case QueueGone():
@@ -286,14 +309,27 @@ class Star:
         for sequence in self._sequences.values():
             sequence.star.settle("redis_down")
 
+    def _ours(self, told: Proposal | Foresight) -> Hub | None:
+        """The hub that says so to us, if it is one we know."""
+        hub = self._hubs.get(told.hub)
+        ours = hub and told.session == self._session and told.hub_boot == hub.pod.boot
+        return hub if ours else None
+
+    def _foresee(self, told: Foresight) -> None:
+        sequence = self._sequences.get(told.seq)
+        if sequence is None or not self._ours(told) or not replies.belongs(told, sequence):
+            self._stats.reply("stale")
+        else:
+            self._stats.reply("foresight")
+            sequence.star.hear(told)
+
     def _judge(self, proposal: Proposal) -> None:
         """Take a reply for what it is; anything out of place is counted and changes nothing."""
         sequence = self._sequences.get(proposal.seq)
-        hub = self._hubs.get(proposal.hub)
-        ours = proposal.session == self._session and hub and proposal.hub_boot == hub.pod.boot
-        if sequence is None or hub is None or not ours or not replies.belongs(proposal, sequence):
+        hub = self._ours(proposal)
+        if sequence is None or hub is None or not replies.belongs(proposal, sequence):
             self._stats.reply("stale")
-            if ours and sequence is None and proposal.have.length:
+            if hub and sequence is None and proposal.have.length:
                 self._close(proposal.hub, proposal.seq)  # over before a hub had taken its first job
             return
         self._stats.reply(proposal.status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from starsd.engine.interface import KV_BLOCK
 from starsd.process.parts import Parts
@@ -78,6 +79,12 @@ class StarStats(LoopStats):
         self.wait_seconds = self.counter(
             "proposal_wait_seconds", "Time steps waited for proposals."
         )
+        self._foreseen = self.counter(
+            "foreseen_rounds",
+            "Rounds for which a hub had told what it foresees: taken (verified without asking), "
+            "spared (asking promised more), missed (the target said something else).",
+            "result",
+        )
         self._fallbacks = self.counter(
             "spec_decode_fallbacks",
             "Decode steps of a sequence that went without a proposal, by cause.",
@@ -120,6 +127,9 @@ class StarStats(LoopStats):
 
     def fallback(self, cause: str) -> None:
         self._fallbacks.labels(cause).inc()
+
+    def foreseen(self, result: Literal["taken", "spared", "missed"]) -> None:
+        self._foreseen.labels(result).inc()
 
     def kv(self, used: int, kept: int, blocks: int) -> None:
         self._kv_usage.set(used / blocks)

@@ -8,19 +8,25 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from starsd.drafters.tree import Nodes
+from starsd.drafters.tree import Branch, Nodes
 from starsd.sampling.verification import ROOT
 
 ROW = 32
 """Most tokens of a step for one sequence; ``decoder.c`` has no larger trees."""
-STEPS = 16
+STEPS = 24
 """Most for one proposal: about what a target's step has time for. Whoever asks next should not find
 the model at it for next to nothing."""
-BRANCHES = 32
-"""Candidates of a node: a target that says none of those proposed says an unlikely one. With 8, 16
-and 32 the shipped head foresees 40, 48 and 52 %."""
-LEAST = 0.002
+BRANCHES = 64
+"""Candidates where the target may leave its proposal: it says an unlikely token then."""
+FEW = 8
+"""Candidates elsewhere."""
+LEAST = 0.0001
 """Confidence below which nothing is followed."""
+LEAVING = 3.0
+"""A place where the target leaves what it verifies is so much more urgent than its likelihood says:
+whatever follows it spares a trip to the hub."""
+FIRST_TOLD = 4
+"""Steps after which a target is told for the first time; then whenever they have doubled."""
 _LOOKS = 8
 """Nodes that do not fit into a row before it is taken to be full."""
 
@@ -42,12 +48,21 @@ class Ahead(Nodes):
     which they come true leads the way, however unlikely that is."""
 
     def __init__(
-        self, seed: Sequence[int] = (), parents: Sequence[int] = (), *, trees: bool, exact: bool
+        self,
+        seed: Sequence[int] = (),
+        parents: Sequence[int] = (),
+        *,
+        trees: bool,
+        exact: bool,
+        at_once: bool = False,
     ) -> None:
-        """``seed`` are nodes to be expanded at once with the root, ``parents`` as of a proposal.
-        ``trees`` are proposed, else chains. ``exact``: candidates are those of drafting."""
+        """``seed`` is what the target verifies, ``parents`` as of a proposal; its nodes come first,
+        ``at_once`` with the root if they can. ``trees`` are proposed, else chains. ``exact``:
+        candidates are those of drafting."""
         super().__init__()
         self._trees, self._exact = trees, exact
+        self._verified = {ROOT, *range(len(seed))}
+        """Nodes at which the target may end."""
         self._below: defaultdict[int, list[int]] = defaultdict(list)
         self._open: list[tuple[float, int]] = []
         self._read: set[int] = set()
@@ -58,7 +73,8 @@ class Ahead(Nodes):
         """Tokens that went through the model for it."""
         for token, parent in zip(seed, parents, strict=True):
             self._below[parent].append(self._add(parent, token, 0.0))
-        self.frontier += range(len(seed))
+        if at_once:
+            self.frontier += range(len(seed))
 
     def grow(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> None:
         """As of ``Tree``; all but the unlikely stay."""
@@ -69,15 +85,16 @@ class Ahead(Nodes):
         self.frontier = self._next() if self.steps < STEPS else []
 
     def foresee(self, said: Sequence[int], depth: int, nodes: int) -> Foreseen | None:
-        """What to propose after the target ``said`` so; None if that was not foreseen."""
+        """What to propose after the target ``said`` so, or, at no ``depth``, what it takes of what
+        it was told. None if that was not foreseen."""
         end = ROOT
         for token in said:
             children = (one for one in self._below.get(end, ()) if self._paths[one][-1] == token)
             if (found := next(children, None)) is None:
                 return None
             end = found
-        branches = self._trees and nodes > depth
-        best = self._best(end, depth, nodes) if branches else self._chain(end, depth)
+        branches, levels = self._trees and nodes > depth, depth or nodes
+        best = self._best(end, levels, nodes) if branches else self._chain(end, levels)
         if end == ROOT or not best:
             return None
         whole = sum(self._confidences[node] for node in best)
@@ -103,11 +120,39 @@ class Ahead(Nodes):
             found += level
         return sorted(found, key=lambda node: (-self._confidences[node], node))[:count]
 
+    @property
+    def news(self) -> bool:
+        """Whether it is time to tell the target."""
+        steps = self.steps
+        doubled = steps >= FIRST_TOLD and steps.bit_count() == 1
+        return doubled or (steps > 1 and not self.frontier)
+
+    def told(self, most: int) -> Branch:
+        """What the target can use of it, likeliest first; each of the things it may say with the
+        best that follows, if there is room for that."""
+        best = {
+            max(below, key=self._confidences.__getitem__) for below in self._below.values() if below
+        }
+
+        def worth(node: int) -> float:
+            parent = self._parents[node]
+            return self._confidences[parent if node in best and parent != ROOT else node]
+
+        useful = (
+            node
+            for node, parent in enumerate(self._parents)
+            if node in self._read or parent not in self._verified
+        )
+        some = sorted(useful, key=worth, reverse=True)[:most]
+        return self._numbered(sorted(some, key=lambda node: (-self._confidences[node], node)))
+
     def _follow(self, node: int, tokens: Sequence[int], confidences: Sequence[float]) -> None:
         before = 1.0 if node == ROOT else self._confidences[node]
+        if node not in self._verified:
+            tokens = tokens[:FEW]
         known = {self._paths[child][-1]: child for child in self._below[node]}
         leads = not self._trees and node == self._end
-        for token, own in zip(tokens, confidences, strict=True):
+        for token, own in zip(tokens, confidences, strict=False):
             confidence = before * min(1.0, own)
             child = known.get(token)
             if child is not None:
@@ -123,7 +168,14 @@ class Ahead(Nodes):
         self._read.update(self.frontier)
         for child in (child for node in self.frontier for child in self._below[node]):
             if child not in self._read:
-                heapq.heappush(self._open, (-self._confidences[child], child))
+                heapq.heappush(self._open, (-self._urgency(child), child))
+
+    def _urgency(self, node: int) -> float:
+        """What is verified goes first: it shows where the target may leave it."""
+        confidence = self._confidences[node]
+        if node in self._verified and confidence >= LEAST:
+            return LEAVING + confidence
+        return LEAVING * confidence if self._parents[node] in self._verified else confidence
 
     def _next(self) -> list[int]:
         """The likeliest that fit into a row with all that lead to them."""

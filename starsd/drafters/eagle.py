@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from starsd.drafters.ahead import BRANCHES as OUTCOMES
-from starsd.drafters.ahead import Ahead
+from starsd.drafters.ahead import ROW, Ahead
 from starsd.drafters.base import ModelDrafter
 from starsd.drafters.interface import DraftSequence
 from starsd.drafters.tree import Nodes, Tree
@@ -76,7 +76,8 @@ class EagleDrafter(ModelDrafter[HeadRunner]):
             if sequence.ahead is not None:
                 planned.append((sequence, self._level(sequence, sequence.ahead)))
                 continue
-            sequence.ahead = Ahead(trees=self._width(sequence) > 1, exact=False)
+            trees = self._width(sequence) > 1
+            sequence.ahead = Ahead(*sequence.verified(ROW), trees=trees, exact=False)
             self._guesses[sequence.slot] = {}
             if len(sequence.feed.rows):
                 reading.append((sequence, self._unread(sequence, len(sequence.tokens))))

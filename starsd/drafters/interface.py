@@ -24,7 +24,7 @@ class DraftSequence:
     above ``vocab_limit`` are never proposed: the target lacks them. Where ``max_nodes`` is more
     than ``depth`` the proposal may be a tree; it grows in ``tree`` and is drafted all at once.
     A head reads ``feed``. ``expected`` is how many of a tree it took for right. While nothing is
-    asked, ``ahead`` is what may be.
+    asked, ``ahead`` is what may be; ``taken`` is what the target verifies of what it was told.
     """
 
     slot: int
@@ -38,6 +38,7 @@ class DraftSequence:
     depth: int = 0
     tree: Tree | None = None
     ahead: Ahead | None = None
+    taken: Foreseen | None = None
     expected: float = 0.0
     feed: Feed = field(default_factory=Feed)
 
@@ -87,11 +88,19 @@ class DraftSequence:
         before = self.tokens + self.drafted
         self.tokens[base:] = tokens
         self.cached = min(self.cached, _common(before, self.tokens))
-        self.drafted, self.parents, self.tree, self.ahead = [], [], None, None
+        self.drafted, self.parents, self.tree, self.ahead, self.taken = [], [], None, None, None
         self.depth, self.max_nodes = depth, max_nodes
         if features is not None:
             self.cached = self.feed.take(base, len(self.tokens), self.cached, features)
             self.depth = depth if len(self.feed.rows) else 0
+
+    def verified(self, most: int) -> tuple[list[int], list[int]]:
+        """What the target verifies at the moment: nodes and their parents."""
+        tokens, parents = self.drafted, self.parents
+        if self.taken is not None:
+            tokens, parents = self.taken.tokens, self.taken.parents
+        tokens = tokens[:most]
+        return tokens, (parents or [*range(-1, len(tokens) - 1)])[: len(tokens)]
 
     def adopt(self, foreseen: Foreseen) -> None:
         """The proposal, or its beginning, is what was foreseen."""

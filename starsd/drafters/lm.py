@@ -60,9 +60,10 @@ class LmDrafter(ModelDrafter[Runner]):
             return sequence.ahead, Row(sequence.slot, tokens, len(sequence.tokens), want, parents)
         start = min(sequence.cached, len(sequence.tokens) - 1)
         unread = sequence.tokens[start:]
-        seed = sequence.drafted[: ROW - len(unread)]
-        above = (sequence.parents or [*range(-1, len(seed) - 1)])[: len(seed)]
-        sequence.ahead = Ahead(seed, above, trees=self._branches(sequence), exact=True)
+        seed, above = sequence.verified(ROW - len(unread))
+        sequence.ahead = Ahead(
+            seed, above, trees=self._branches(sequence), exact=True, at_once=True
+        )
         parents = [*range(-1, len(unread) - 1), *(len(unread) + parent for parent in above)]
         row = Row(sequence.slot, [*unread, *seed], start, 1 + len(seed), parents)
         return sequence.ahead, row

@@ -11,6 +11,7 @@ from starsd.protocol.messages import (
     MAX_ENTRY_BYTES,
     Close,
     Count,
+    Foresight,
     Hello,
     Key,
     Name,
@@ -28,7 +29,7 @@ _U32 = 4
 _encoder = msgspec.msgpack.Encoder()
 _to_hub: msgspec.msgpack.Decoder[ToHub] = msgspec.msgpack.Decoder(Hello | Propose | Close)
 _to_target: msgspec.msgpack.Decoder[ToTarget] = msgspec.msgpack.Decoder(
-    Welcome | Refused | Proposal
+    Welcome | Refused | Proposal | Foresight
 )
 
 
@@ -64,7 +65,7 @@ def _check_size(data: bytes) -> None:
 
 
 def _check_tokens(message: M) -> M:
-    if isinstance(message, Propose | Proposal) and len(message.tokens) % _U32:
+    if isinstance(message, Propose | Proposal | Foresight) and len(message.tokens) % _U32:
         raise ProtocolError(
             f"undecodable entry: {len(message.tokens)} bytes is not a whole number of u32 ids"
             " - at `$.tokens`"

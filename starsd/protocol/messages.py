@@ -18,6 +18,7 @@ VERSION = 1
 MAX_ENTRY_BYTES = 256 * 1024
 MAX_TOKENS_PER_ENTRY = 60_000
 MAX_NODES = 15
+MAX_FORESEEN = 1024
 MAX_DEPTH = 64
 
 Version = Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
@@ -66,13 +67,14 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Hello(Message, frozen=True, tag="hello", kw_only=True):
-    """Target -> one hub's sticky queue: open a session."""
+    """Target -> one hub's sticky queue: open a session. ``foresight``: it reads that kind."""
 
     session: Name
     target: Name
     boot: Name
     facts: Facts
     reply_key: Key
+    foresight: bool = False
 
 
 class Welcome(Message, frozen=True, tag="welcome", kw_only=True):
@@ -149,6 +151,23 @@ class Proposal(Message, frozen=True, tag="proposal", kw_only=True):
     service_us: Count
 
 
+class Foresight(Message, frozen=True, tag="foresight", kw_only=True):
+    """Hub -> Q_out, unasked, where the session reads it: what may be said after the prefix of a
+    round, as far as it is foreseen by now. Whatever the target says is the beginning of a path;
+    what lies below is what would be proposed then. Likelier nodes come first. A later one of the
+    same round replaces it.
+    """
+
+    session: Name
+    seq: Name
+    epoch: Count
+    round: Count
+    hub: Name
+    hub_boot: Name
+    tokens: Annotated[bytes, msgspec.Meta(max_length=4 * MAX_FORESEEN)]
+    parents: Annotated[list[int], msgspec.Meta(max_length=MAX_FORESEEN)]
+
+
 class Close(Message, frozen=True, tag="close", kw_only=True):
     """Target -> sticky queue, a hint only: forget one sequence, or the whole session."""
 
@@ -157,4 +176,4 @@ class Close(Message, frozen=True, tag="close", kw_only=True):
 
 
 ToHub = Hello | Propose | Close
-ToTarget = Welcome | Refused | Proposal
+ToTarget = Welcome | Refused | Proposal | Foresight

@@ -30,21 +30,27 @@ class Foreseeing:
         worked = self._hub.step()
         for _ in range(self._steps):
             self._hub.foresee()
+        self._hub._flush()  # what is to be told leaves
         return worked
 
 
 def ask(
-    targets: list[Runner], draft: Runner, temperature: float, steps: int, **settings: Any
+    targets: list[Runner],
+    draft: Runner,
+    temperature: float,
+    steps: int,
+    target: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> tuple[list[Answer], bytes]:
-    given = {**STAR, "ngram": 0}
+    given = {**STAR, "ngram": 0, **(target or {})}
     with MiniStar(targets, draft, target=given, draft=settings) as star:
         star.hub = Foreseeing(star.real_hub, steps)
         answers = star.run(make_requests(REQUESTS, temperature))
         return answers, star.hub_stats.exposition()
 
 
-def hits(exposition: bytes) -> float:
-    name = b'starsd:hub_run_ahead_jobs_total{result="hit"}'
+def hits(exposition: bytes, result: str = "hit") -> float:
+    name = f'starsd:hub_run_ahead_jobs_total{{result="{result}"}}'.encode()
     found = [line for line in exposition.splitlines() if line.startswith(name)]
     return float(found[0].split()[-1]) if found else 0.0
 
@@ -73,17 +79,36 @@ def test_trees_that_were_foreseen_leave_the_text_alone(
     assert hits(seen) > 0
 
 
+@pytest.mark.parametrize("trees", ["on", "off"])
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_what_a_target_was_told_leaves_the_text_alone(
+    targets: list[Runner], drafts: dict[str, Runner], temperature: float, trees: str
+) -> None:
+    told = {"run_ahead": "on"}
+    answers, seen = ask(targets, drafts[LAYERS_DRAFT], temperature, 8, told, trees=trees)
+    assert outcomes(answers) == plain(targets[0], make_requests(REQUESTS, temperature))
+    assert hits(seen, "taken") > 20
+    assert sum(one.stats.accepted for one in answers) > 20
+
+
 @pytest.mark.parametrize("wrong", [0.0, 0.4])
+@pytest.mark.parametrize("run_ahead", ["off", "on"])
 @pytest.mark.parametrize("nodes", [0, 15])
-def test_a_head_that_foresaw_is_fed_rightly_all_the_same(nodes: int, wrong: float) -> None:
-    """Also where it was often wrong: true states come with each job and are read in time."""
+def test_a_head_that_foresaw_is_fed_rightly_all_the_same(
+    nodes: int, run_ahead: str, wrong: float
+) -> None:
+    """Also where it was often wrong: true states come with each job and are read in time, whether
+    it asks for anything or not."""
     requests, head = head_requests(), make_head(wrong=wrong)
     with HeadStar(
-        head, targets=2, target={"draft_nodes": nodes}, draft={"run_ahead": "on"}
+        head,
+        targets=2,
+        target={"draft_nodes": nodes, "run_ahead": run_ahead},
+        draft={"run_ahead": "on"},
     ) as star:
         star.hub = Foreseeing(star.real_hub, 40)
         answers = star.run(requests)
         seen = star.hub_stats.exposition()
     assert [one.tokens for one in answers] == plain_heads(requests)
-    assert hits(seen) > 0
+    assert hits(seen, "hit" if run_ahead == "off" else "taken") > 0
     assert head.torn == 0

@@ -44,6 +44,7 @@ PROFILE_CLI = f"{UNIT}/cli/test_profile.py"
 SCALE = f"{UNIT}/bench_scale"
 SCALE_CLI = f"{UNIT}/cli/test_scale.py"
 RUN_AHEAD = f"{UNIT}/draft/test_run_ahead.py"
+FORESIGHT = f"{UNIT}/target/test_foresight.py"
 SCHEDULING = f"{UNIT}/draft/test_scheduling.py"
 SERVICES = f"{REAL}/test_services.py"
 SESSIONS = f"{UNIT}/draft/test_sessions.py"
@@ -145,6 +146,10 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         "depth_control": (f"{STAR}::test_depth_control",),
         "draft_context": ("tests/identity/test_features.py::test_draft_context",),
         "draft_nodes": (f"{STAR}::test_draft_nodes",),
+        "run_ahead": (
+            f"{FORESIGHT}::test_run_ahead",
+            f"{FORESIGHT}::test_it_is_always_verified_if_told_to",
+        ),
         "ngram": (f"{UNIT}/target/test_step_ngram.py::test_ngram",),
         "tool_parser": (f"{UNIT}/target/test_tooling.py::test_tool_parser",),
         "prefix_cache": (

@@ -173,7 +173,12 @@ class Desktop:
 
 
 def make_hello(
-    session: str = "t:b", tokenizer: str = "tok", vocab: int = VOCAB, target: str = "t"
+    session: str = "t:b",
+    tokenizer: str = "tok",
+    vocab: int = VOCAB,
+    target: str = "t",
+    *,
+    foresight: bool = False,
 ) -> Hello:
     return Hello(
         session=session,
@@ -181,6 +186,7 @@ def make_hello(
         boot="b",
         facts=Facts(tokenizer=tokenizer, vocab_size=vocab, revision="r", max_length=64),
         reply_key=f"out:{session}",
+        foresight=foresight,
     )
 
 

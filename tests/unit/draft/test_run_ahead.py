@@ -9,10 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.draft.pace import Pace
-from starsd.drafters.ahead import Foreseen
+from starsd.drafters.ahead import FIRST_TOLD, STEPS, Foreseen
 from starsd.drafters.interface import DraftSequence
 from starsd.errors import EngineError
-from starsd.protocol.messages import Proposal, Status
+from starsd.protocol.messages import Foresight, Proposal, Status
 from starsd.protocol.sampling import SamplingParams
 from starsd.protocol.tokens import unpack_tokens
 from tests.unit.draft.recording import VOCAB, Desktop, make_close, make_hello, make_job
@@ -209,6 +209,60 @@ def test_a_failure_forgets_its_sequences_and_the_hub_goes_on(
     assert desk.drafter.released == [0]
     (reply,) = desk.ask(make_job([4], [1, 2, 3], round=1))
     assert reply.status is Status.NEED_PREFIX
+
+
+# -- what targets are told -----------------------------------------------------------------------
+
+
+def told(desk: Desktop) -> list[Foresight]:
+    """What leaves while the hub is idle."""
+    while desk.hub.run_ahead():
+        desk.hub.step()
+    found = [message for _, message in desk.bus.replies if isinstance(message, Foresight)]
+    desk.bus.replies.clear()
+    return found
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_session_that_reads_it_is_told_what_is_foreseen(make_desk: Any, reads: bool) -> None:
+    desk = make_desk()
+    desk.ask(make_hello(foresight=reads), make_job([1, 2, 3], round=4, depth=2))
+    found = told(desk)
+    assert bool(found) is reads
+    if reads:
+        newest = found[-1]
+        assert (newest.session, newest.seq, newest.epoch, newest.round) == ("t:b", "s", 0, 4)
+        assert (newest.hub, newest.hub_boot) == ("hub", "h1")
+        tokens = unpack_tokens(newest.tokens)
+        assert tokens == [*range(3, 3 + len(tokens))]
+        assert newest.parents == [*range(-1, len(tokens) - 1)]
+
+
+def test_now_and_then_and_at_the_end(make_desk: Any) -> None:
+    desk = make_desk()
+    desk.ask(make_hello(foresight=True), make_job([1, 2, 3], depth=2))
+    assert [len(one.parents) for one in told(desk)] == [FIRST_TOLD, 8, 16, STEPS]
+
+
+def test_a_job_that_asks_for_nothing_is_run_ahead_of_at_once(make_desk: Any) -> None:
+    """Its target verifies what it was told."""
+    desk = make_desk()
+    desk.ask(make_hello(foresight=True), make_job([1, 2, 3], depth=2))
+    told(desk)
+    (reply,) = desk.ask(make_job([3, 4, 5], [1, 2, 3], round=1, depth=0, max_nodes=4))
+    assert (reply.status, reply.tokens, reply.have.length) == (Status.OK, b"", 6)
+    assert counted(desk)["jobs_total", "taken"] == 1
+    assert counted(desk)["tokens_total", "used"] == 4
+    assert {one.round for one in told(desk)} == {1}
+
+
+def test_what_is_told_is_of_the_prefix_that_is_held(make_desk: Any) -> None:
+    """A job whose prefix is not known here changes nothing."""
+    desk = make_desk()
+    desk.ask(make_hello(foresight=True), make_job([1, 2, 3], depth=2))
+    (reply,) = desk.ask(make_job([9], [7, 7, 7, 7], round=1, depth=2))
+    assert reply.status is Status.NEED_PREFIX
+    assert {one.round for one in told(desk)} == {0}
 
 
 # -- what it costs and brings, in simulated time -------------------------------------------------

@@ -44,7 +44,7 @@ def test_rows_and_steps_are_bounded() -> None:
 
 
 def test_a_chain_longer_than_a_row_is_where_it_ends() -> None:
-    ahead = Ahead(range(ROW), [*range(-1, ROW - 1)], trees=False, exact=True)
+    ahead = Ahead(range(ROW), [*range(-1, ROW - 1)], trees=False, exact=True, at_once=True)
     grow(ahead, lambda path: ([len(path)], [1.0]))
     assert not ahead.frontier
 
@@ -64,7 +64,7 @@ def test_nothing_found_ends_it() -> None:
 
 
 def test_a_seed_is_expanded_at_once_with_the_root() -> None:
-    ahead = Ahead([7, 8], [ROOT, 0], trees=False, exact=True)
+    ahead = Ahead([7, 8], [ROOT, 0], trees=False, exact=True, at_once=True)
     assert [ahead.path(node) for node in ahead.frontier] == [(), (7,), (7, 8)]
     ahead.grow([([7, 1], [0.8, 0.2]), ([8, 2], [0.5, 0.5]), ([9, 3], [0.7, 0.3])])
     paths = [ahead.path(node) for node in ahead.frontier]

@@ -8,6 +8,7 @@ from starsd.protocol.keys import Keys
 from starsd.protocol.messages import (
     Close,
     Facts,
+    Foresight,
     Have,
     Hello,
     Limits,
@@ -61,6 +62,20 @@ def proposal(**changes: Any) -> Proposal:
         "service_us": 3400,
     }
     return Proposal(**fields | changes)
+
+
+def foresight(**changes: Any) -> Foresight:
+    fields: dict[str, Any] = {
+        "session": "t1:b1",
+        "seq": "s1",
+        "epoch": 0,
+        "round": 1,
+        "hub": "h1",
+        "hub_boot": "hb1",
+        "tokens": pack_tokens([5, 6, 7]),
+        "parents": [-1, 0, -1],
+    }
+    return Foresight(**fields | changes)
 
 
 def hello(**changes: Any) -> Hello:

@@ -12,21 +12,20 @@ from starsd.errors import ProtocolError
 from starsd.protocol.codec import Sender, decode_to_hub, decode_to_target, encode, read_sender
 from starsd.protocol.messages import (
     MAX_ENTRY_BYTES,
+    MAX_FORESEEN,
     Close,
-    Hello,
-    Proposal,
+    Foresight,
     Propose,
     Refused,
     ToHub,
     ToTarget,
-    Welcome,
 )
 from starsd.protocol.tokens import pack_tokens
 from tests.unit.protocol import samples
 
 GOLDEN: dict[str, str] = {
-    "hello": "97a568656c6c6f01a574313a6231a27431a2623194a3746f6bcdc000a3726576cd0800b27b737461"
-    "7273647d3a6f75743a74313a6231",
+    "hello": "98a568656c6c6f01a574313a6231a27431a2623194a3746f6bcdc000a3726576cd0800b27b737461"
+    "7273647d3a6f75743a74313a6231c2",
     "welcome": "96a777656c636f6d6501a574313a6231a26831a368623193080fcd0800",
     "refused": "96a77265667573656401a574313a6231a26831a3686231b1746f6b656e697a65722064696666657273",
     "propose": "dc0012a770726f706f736501a574313a6231a27331000100b27b7374617273647d3a6f75743a7431"
@@ -34,11 +33,13 @@ GOLDEN: dict[str, str] = {
     "9999999a28cb3fee666666666666cb000000000000000000c0c0c0c0c0",
     "proposal": "dc0011a870726f706f73616c01a574313a6231a27331000100a26f6bc4080500000006000000c092"
     "03c408e4a6a0577479b2b40800a26831a36862310ccd0d48",
+    "foresight": "9aa9666f7265736967687401a574313a6231a273310001a26831a3686231c40c0500000006000000"
+    "0700000093ff00ff",
     "close": "94a5636c6f736501a574313a6231a27331",
 }
 """What each sample is on the wire. A change here breaks stars of mixed versions: raise VERSION."""
 
-TO_TARGET = frozenset({"welcome", "refused", "proposal"})
+TO_TARGET = frozenset({"welcome", "refused", "proposal", "foresight"})
 
 
 def sample(kind: str) -> Any:
@@ -89,7 +90,22 @@ def test_another_version_is_refused(kind: str, version: object) -> None:
 
 def test_a_missing_required_field_is_refused() -> None:
     with pytest.raises(ProtocolError, match="at least length"):
-        decode_to_hub(pack(parts("hello")[:-1]))
+        decode_to_hub(pack(parts("close")[:-2]))
+
+
+def test_a_hello_of_before_reads_no_foresight() -> None:
+    assert decode_to_hub(pack(parts("hello")[:-1])) == samples.hello(foresight=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("tokens", bytes(4 * MAX_FORESEEN + 4)), ("parents", [-1] * (MAX_FORESEEN + 1))],
+)
+def test_foresight_is_bounded(field: str, value: object) -> None:
+    changed = parts("foresight")
+    changed[1 + Foresight.__struct_fields__.index(field)] = value
+    with pytest.raises(ProtocolError, match="length"):
+        decode_to_target(pack(changed))
 
 
 @pytest.mark.parametrize(
@@ -180,6 +196,12 @@ def test_round_trip_to_hub(message: ToHub) -> None:
         max_depth=st.integers(0, 64),
         service_us=counts,
     )
+    | st.builds(
+        samples.foresight,
+        round=counts,
+        tokens=tokens,
+        parents=st.lists(st.integers(-1, 15), max_size=16),
+    )
     | st.builds(Refused, session=names, hub=names, hub_boot=names, reason=st.text(max_size=50))
 )
 def test_round_trip_to_target(message: ToTarget) -> None:
@@ -192,7 +214,7 @@ def nothing_but_protocol_errors(data: bytes) -> None:
             message: object = decoder(data)
         except ProtocolError:
             continue
-        assert isinstance(message, Hello | Propose | Close | Welcome | Refused | Proposal)
+        assert isinstance(message, ToHub | ToTarget)
     assert isinstance(read_sender(data), Sender | None)
 
 
