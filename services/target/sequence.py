@@ -8,7 +8,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.target.acceptance import Acceptance, Record
+from services.target.acceptance import Record
 from services.target.guess import NOTHING, Guess, Source
 from starsd.drafters.ngram import Ngrams
 from starsd.grammar.state import GrammarState
@@ -110,9 +110,8 @@ class Sequence:
     grammar: GrammarState | None = None
     star: Rounds = field(default_factory=Rounds)
     record: Record | None = None
-    foreseen: Acceptance | None = None
     spared: tuple[int, Guess] = (0, NOTHING)
-    """What was foreseen after so many tokens, and not verified."""
+    """What was foreseen after so many tokens, when its hub was asked all the same."""
     rounds: int = 0
     proposed: int = 0
     accepted: int = 0

@@ -140,7 +140,7 @@ class Star:
         if asking:
             others = len(decoding) - len(asking)
             plan = self.control.plan(asking, others, self._trip_s, self.budget_s)
-            foreseen = self._foreseeing.choose(asking, others, plan)
+            foreseen = self._foreseeing.choose(asking, others, plan, self._trip_s)
             for sequence, limit in asking.items():
                 own = self._plan_of(sequence, plan, limit)
                 if sequence in foreseen:
@@ -271,7 +271,7 @@ class Star:
         if guess.source is Source.HUB:
             self.control.note(sequence, guess, path)
         elif guess.source is Source.FORESEEN:
-            self._foreseeing.note(sequence, len(guess.levels), len(path))
+            self._foreseeing.verified(path)
 
     # -- replies ---------------------------------------------------------------------------------
 

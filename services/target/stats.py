@@ -128,8 +128,8 @@ class StarStats(LoopStats):
     def fallback(self, cause: str) -> None:
         self._fallbacks.labels(cause).inc()
 
-    def foreseen(self, result: Literal["taken", "spared", "missed"]) -> None:
-        self._foreseen.labels(result).inc()
+    def foreseen(self, result: Literal["taken", "spared", "missed"], rounds: int = 1) -> None:
+        self._foreseen.labels(result).inc(rounds)
 
     def kv(self, used: int, kept: int, blocks: int) -> None:
         self._kv_usage.set(used / blocks)

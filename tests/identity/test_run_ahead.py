@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def ask(
     draft: Runner,
     temperature: float,
     steps: int,
-    target: dict[str, Any] | None = None,
+    target: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> tuple[list[Answer], bytes]:
     given = {**STAR, "ngram": 0, **(target or {})}
@@ -73,7 +74,7 @@ def test_chains_that_were_foreseen_are_those_that_are_drafted(
 def test_trees_that_were_foreseen_leave_the_text_alone(
     targets: list[Runner], drafts: dict[str, Runner], temperature: float
 ) -> None:
-    settings = {"trees": "on", "run_ahead": "on"}
+    settings: dict[str, Any] = {"trees": "on", "run_ahead": "on"}
     answers, seen = ask(targets, drafts[LAYERS_DRAFT], temperature, 4, **settings)
     assert outcomes(answers) == plain(targets[0], make_requests(REQUESTS, temperature))
     assert hits(seen) > 0

@@ -32,7 +32,8 @@ TARGET = {
     "wait_s": "starsd:proposal_wait_seconds_total",
 }
 ROUND = "starsd:round_seconds_total"
-FORESEEN = "starsd:hub_run_ahead_jobs_total"
+MET = "starsd:hub_run_ahead_jobs_total"
+FORESEEN = "starsd:foreseen_rounds_total"
 REACHING = "starsd:spec_decode_num_drafts_reaching_total"
 SERVER = ("total_net_input_bytes", "total_net_output_bytes", "used_cpu_user", "used_cpu_sys")
 
@@ -43,20 +44,21 @@ def of_hub(exposition: str) -> dict[str, float]:
     found = Exposition(exposition)
     parts = found.labelled(f"{PARTS}_total")
     other = {"other_s": parts.get(PYTHON, 0.0) + parts.get(TRANSPORT, 0.0)}
-    met = {f"met_{result}": count for result, count in found.labelled(FORESEEN).items()}
+    met = {f"met_{result}": count for result, count in found.labelled(MET).items()}
     return {name: found.value(sample) for name, sample in HUB.items()} | met | other
 
 
 def of_target(exposition: str) -> dict[str, float]:
     """``other_s``: of its steps, besides the model and waiting. ``reaching_3``: rounds of more than
-    three tokens proposed."""
+    three tokens proposed. ``foreseen_taken`` and the like: rounds for which a hub had told."""
     found = Exposition(exposition)
     parts = found.labelled(f"{PARTS}_total")
     other = {"other_s": sum(parts.get(part, 0.0) for part in (PYTHON, TRANSPORT, SAMPLING))}
     rounds = {f"{part}_s": seconds for part, seconds in found.labelled(ROUND).items()}
     depths = {f"reaching_{token}": count for token, count in found.labelled(REACHING).items()}
+    foreseen = {f"foreseen_{what}": n for what, n in found.labelled(FORESEEN).items()}
     own = {name: found.value(sample) for name, sample in TARGET.items()}
-    return own | rounds | depths | other
+    return own | rounds | depths | foreseen | other
 
 
 def of_server(url: str) -> dict[str, float]:

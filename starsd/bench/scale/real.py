@@ -23,8 +23,15 @@ from starsd.bench.speed_result import Timed
 from starsd.check.client import CONNECT_S, Question
 from starsd.check.lab import Lab, Service
 
-PLAIN, TWO_CORES, STAR, AHEAD = "plain", "plain-two-cores", "star", "star-runahead"
-STARS = (STAR, AHEAD)
+PLAIN, TWO_CORES = "plain", "plain-two-cores"
+STAR, WAITING, AHEAD = "star", "star-waiting", "star-runahead"
+STARS: Mapping[str, Mapping[str, str]] = {
+    STAR: {},
+    WAITING: {"depth_control": "fixed", "run_ahead": "off"},
+    AHEAD: {"depth_control": "fixed", "run_ahead": "on"},
+}
+"""As it comes; one that asks and waits in every round; one that verifies what was foreseen
+wherever something was, and asks and waits else."""
 DELAYS_MS = (0, 2, 10)
 """Each way."""
 READY_S = 300.0
@@ -54,6 +61,11 @@ class Leg:
     """Those that went on an answer, with a proposal or without."""
     counted: dict[str, float]
     hub: dict[str, float]
+
+    @property
+    def foreseen(self) -> float:
+        """Share of the rounds for which nobody was asked."""
+        return self.counted.get("foreseen_taken", 0.0) / max(1.0, self.counted.get("rounds", 0.0))
 
     @property
     def wait_ms(self) -> float:
@@ -114,12 +126,12 @@ def _start(setup: Setup, lab: Lab, way: Delay, cores: tuple[int, int]) -> dict[s
         "max_sequences": 2,
     }
     target = {**engine, "served_model_name": NAME, "ngram": 0}
-    for star in STARS:
-        own = {"namespace": star, "redis_url": way.url, "wait_budget": WAIT_BUDGET}
-        ahead = {"run_ahead": "auto" if star == AHEAD else "off"}
+    for star, own in STARS.items():
+        arms = {"namespace": star, "redis_url": way.url, "wait_budget": WAIT_BUDGET, **own}
+        ahead = {"run_ahead": "off" if own.get("run_ahead") == "off" else "auto"}
         hub = {"draft": setup.draft, "namespace": star, "cores": hub_core}
         lab.start(f"hub-{star}", "draft", **engine, **hub, **ahead).wait_ready(READY_S)
-        lab.start(star, "target", cores=target_core, **target, **own).wait_ready(READY_S)
+        lab.start(star, "target", cores=target_core, **target, **arms).wait_ready(READY_S)
     lab.wait_hubs()
     plain = {**target, "redis_url": "", "drafting": False}
     both = {"threads": 2, "cores": f"{target_core},{hub_core}"}

@@ -74,6 +74,7 @@ class RealRow:
     variant: str
     delay_ms: float
     tokens_per_s: float
+    foreseen: float
     wait_ms: float
     draft_ms: float
     queue_ms: float

@@ -13,7 +13,7 @@ from starsd.bench.scale.curves import Found
 from starsd.bench.scale.gaps import Gaps
 from starsd.bench.scale.models import loaded
 from starsd.bench.scale.point import Measured, Point
-from starsd.bench.scale.real import STAR, Real
+from starsd.bench.scale.real import WAITING, Real
 from starsd.bench.scale.result import Result
 from starsd.bench.scale.setup import DEPTH, EMULATED, REAL, SIMULATED, Setup
 from starsd.bench.scale.store import Store
@@ -111,7 +111,7 @@ class Run:
 
 def real_error(found: Real) -> float | None:
     """Of a round that is simulated with the real star's own parts, against its answers' time."""
-    star = found.leg(STAR)
+    star = found.leg(WAITING)
     if star is None or not star.steps:
         return None
     costs = Costs(

@@ -10,7 +10,7 @@ from starsd.bench.scale.curves import Curves, Found
 from starsd.bench.scale.emulated import AUTO
 from starsd.bench.scale.models import DEEPEST
 from starsd.bench.scale.point import Measured
-from starsd.bench.scale.real import AHEAD, DELAYS_MS, PLAIN, STAR, TWO_CORES, Leg, Real
+from starsd.bench.scale.real import AHEAD, DELAYS_MS, PLAIN, STAR, TWO_CORES, WAITING, Leg, Real
 from starsd.bench.scale.result import Bar, Other, RealRow, Result, Row
 from starsd.bench.scale.simulated import Predicted
 from starsd.plan.star import Figures, Mode
@@ -124,8 +124,8 @@ def _ratios(found: Found, tier: str) -> Iterator[float]:
 
 def _real(found: Found) -> dict[str, Any]:
     real = found.real
-    star = real.leg(STAR) if real else None
-    if real is None or star is None:
+    star, waiting = (real.leg(STAR), real.leg(WAITING)) if real else (None, None)
+    if real is None or star is None or waiting is None:
         nothing = ("runahead_wait_removed", "runahead_hits", "star_over_plain")
         return {**dict.fromkeys((*nothing, "star_over_plain_two_cores", "s_over_v_real"))}
     return {
@@ -133,7 +133,7 @@ def _real(found: Found) -> dict[str, Any]:
         "runahead_hits": _hits(real),
         "star_over_plain": _over(star, real.leg(PLAIN)),
         "star_over_plain_two_cores": _over(star, real.leg(TWO_CORES)),
-        "s_over_v_real": star.part_s("draft") / star.part_s("verify"),
+        "s_over_v_real": waiting.part_s("draft") / waiting.part_s("verify"),
         "real": [_real_row(one) for one in real.legs],
         "bytes_per_round": {"real": real.bytes_per_round},
         "memory_mb": real.memory_mb,
@@ -177,16 +177,15 @@ def _over(star: Leg, other: Leg | None) -> float | None:
 
 def _wait_removed(real: Real) -> float | None:
     """The least share of waiting that run-ahead takes away, over all delays."""
-    pairs = [(real.leg(STAR, delay), real.leg(AHEAD, delay)) for delay in DELAYS_MS]
-    removed = [1 - ahead.wait_ms / star.wait_ms for star, ahead in pairs if star and ahead]
+    pairs = [(real.leg(WAITING, delay), real.leg(AHEAD, delay)) for delay in DELAYS_MS]
+    removed = [1 - ahead.wait_ms / one.wait_ms for one, ahead in pairs if one and ahead]
     return min(removed, default=None)
 
 
 def _hits(real: Real) -> float | None:
-    """The share of jobs that were answered at once, without delay."""
-    ahead = real.leg(AHEAD)
-    met = {name: n for name, n in ahead.hub.items() if name.startswith("met_")} if ahead else {}
-    return met.get("met_hit", 0.0) / sum(met.values()) if sum(met.values()) else None
+    """The least share of rounds that needed no asking, over all delays."""
+    found = (real.leg(AHEAD, delay) for delay in DELAYS_MS)
+    return min((one.foreseen for one in found if one), default=None)
 
 
 def _real_row(one: Leg) -> RealRow:
@@ -195,6 +194,7 @@ def _real_row(one: Leg) -> RealRow:
         variant=one.variant,
         delay_ms=one.delay_ms,
         tokens_per_s=one.tokens_per_s,
+        foreseen=one.foreseen,
         wait_ms=one.wait_ms,
         verify_ms=1000 * one.part_s("verify"),
         **parts,

@@ -148,6 +148,7 @@ def real(result: Result) -> Table:
         "variant",
         "delay each way, ms",
         "tokens/s",
+        "foreseen",
         "waits for a proposal",
         "draft",
         "queue",
@@ -156,8 +157,9 @@ def real(result: Result) -> Table:
     )
     for one in result.real:
         parts = (one.wait_ms, one.draft_ms, one.queue_ms, one.network_ms, one.verify_ms)
-        drafted = (f"{part:.2f}" for part in parts) if one.verify_ms else ("",) * len(parts)
-        table.add_row(one.variant, f"{one.delay_ms:g}", f"{one.tokens_per_s:.1f}", *drafted)
+        drafted = (f"{one.foreseen:.0%}", *(f"{part:.2f}" for part in parts))
+        star = drafted if one.verify_ms else ("",) * len(drafted)
+        table.add_row(one.variant, f"{one.delay_ms:g}", f"{one.tokens_per_s:.1f}", *star)
     return table
 
 

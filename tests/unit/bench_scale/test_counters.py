@@ -35,6 +35,7 @@ def test_of_a_hub() -> None:
 def test_of_a_target() -> None:
     stats = StarStats()
     stats.round([1, 1, 1], 2, "hub")
+    stats.foreseen("taken")
     stats.round_trip(0.020, 4_000, 10_000)
     stats.verified(1, 0.05)
     stats.step_seconds.observe(0.05)
@@ -44,6 +45,7 @@ def test_of_a_target() -> None:
     assert (found["rounds"], found["steps"], found["step_s"], found["wait_s"]) == (1, 1, 0.05, 0.02)
     assert (found["reaching_0"], found["reaching_2"], "reaching_3" in found) == (1, 1, False)
     assert (found["draft_s"], found["verify_s"], found["other_s"]) == (0.01, 0.05, 0.125)
+    assert found["foreseen_taken"] == 1
     assert found["network_s"] == pytest.approx(0.006)
 
 

@@ -17,7 +17,7 @@ from starsd.bench.scale.gaps import Gap
 from starsd.bench.scale.load import Span
 from starsd.bench.scale.plots import draw
 from starsd.bench.scale.point import Measured
-from starsd.bench.scale.real import AHEAD, PLAIN, STAR, TWO_CORES, Leg, Real
+from starsd.bench.scale.real import AHEAD, PLAIN, STAR, TWO_CORES, WAITING, Leg, Real
 from starsd.bench.scale.result import Result
 from starsd.bench.scale.simulated import Predicted
 from starsd.bench.scale.summary import summarise
@@ -35,30 +35,23 @@ def star(mode: Mode, targets: int, round_ms: float, **hub: Any) -> Measured:
     return measured(mode, (1,) * targets, round_ms=round_ms, **hub)
 
 
-def leg(variant: str, delay_ms: float, wait_s: float, tokens_per_s: float) -> Leg:
+def leg(
+    variant: str, delay_ms: float, wait_s: float, tokens_per_s: float, taken: float = 0.0
+) -> Leg:
     parts = {"draft_s": 0.5, "queue_s": 0.1, "network_s": 0.2, "verify_s": 2.0, "rounds": 100.0}
-    counted = {**parts, "wait_s": wait_s}
-    return Leg(
-        variant,
-        delay_ms,
-        tokens_per_s,
-        200,
-        4.0,
-        100,
-        100,
-        counted,
-        {"met_hit": 30.0, "met_miss": 70.0},
-    )
+    counted = {**parts, "wait_s": wait_s, "foreseen_taken": taken}
+    return Leg(variant, delay_ms, tokens_per_s, 200, 4.0, 100, 100, counted, {})
 
 
 REAL = Real(
     legs=[
         leg(PLAIN, 0, 0.0, 50.0),
         leg(TWO_CORES, 0, 0.0, 80.0),
-        leg(STAR, 0, 1.0, 110.0),
-        leg(AHEAD, 0, 0.4, 120.0),
-        leg(STAR, 10, 2.0, 70.0),
-        leg(AHEAD, 10, 1.1, 80.0),
+        leg(STAR, 0, 0.9, 110.0),
+        leg(WAITING, 0, 1.0, 100.0),
+        leg(AHEAD, 0, 0.4, 120.0, taken=60.0),
+        leg(WAITING, 10, 2.0, 70.0),
+        leg(AHEAD, 10, 1.1, 80.0, taken=30.0),
     ],
     bytes_per_round=9000.0,
     redis_us_per_round=30.0,
@@ -113,7 +106,7 @@ def test_the_hub() -> None:
 def test_the_real_tier() -> None:
     got = result()
     assert got.runahead_wait_removed == pytest.approx(0.45)  # the least, with a delay of 10 ms
-    assert got.runahead_hits == pytest.approx(0.3)
+    assert got.runahead_hits == pytest.approx(0.3)  # there, too
     assert (got.star_over_plain, got.star_over_plain_two_cores) == (2.2, 1.375)
     assert got.s_over_v_real == 0.25
     assert got.real[2].draft_ms == 5.0
