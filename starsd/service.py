@@ -29,7 +29,7 @@ from starsd.errors import ConfigError
 from starsd.httperrors import exception_handlers
 from starsd.log import configure_logging
 from starsd.metrics import CONTENT_TYPE
-from starsd.settings import ServiceSettings
+from starsd.settings.common import ServiceSettings
 
 log = structlog.get_logger()
 

@@ -16,7 +16,7 @@ from starsd.process.parts import Parts
 from starsd.protocol.frames import Submit
 from starsd.protocol.pods import Offer
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.ministar import DRAFT_STEP_S, MiniStar, Pod
 from tests.scripted import EOS
 from tests.scripted_head import ScriptedHead, features_of, head_offer, make_target, state_after

@@ -42,7 +42,8 @@ from starsd.protocol.frames import (
 )
 from starsd.protocol.messages import Facts, Limits
 from starsd.protocol.pods import DrafterKind, HubPod, Offer, PodState
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import byte_tokens
 
 TARGET_STEP_S = 0.01

@@ -22,7 +22,7 @@ from llguidance import LLTokenizer, TokenizerWrapper
 from starsd.engine.interface import Features, Logits, Row, SlotState
 from starsd.engine.kv_budget import blocks_of, plan_kv
 from starsd.errors import EngineError, RequestError
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 EOS, USER, ASSISTANT, SYSTEM = 256, 257, 258, 259
 VOCAB = 260

@@ -25,7 +25,9 @@ from starsd.engine.kv_budget import blocks_of, plan_kv
 from starsd.errors import ConfigError, EngineError
 from starsd.protocol.messages import Limits
 from starsd.protocol.pods import DrafterKind, Needs, Offer
-from starsd.settings import DraftSettings, ModelSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.model import ModelSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import (
     EOS,
     POSITION_BYTES,

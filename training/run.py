@@ -18,7 +18,7 @@ from starsd.engine.loading import load_model
 from starsd.errors import ConfigError
 from starsd.process.spawn import keep_heap
 from starsd.sampling import compiled
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 from training.batches import Batch, batches, split
 from training.chats import read_chats, unanswered
 from training.curve import Curve, Point

@@ -14,7 +14,7 @@ from starsd.engine.drafts import choose_draft
 from starsd.engine.eagle.checkpoint import Head, read_head
 from starsd.engine.native.architecture import HeadArchitecture
 from starsd.errors import ConfigError
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 from training.batches import draft_vocabulary
 from training.head import EagleHead
 from training.plan import Plan

@@ -28,7 +28,7 @@ from starsd.protocol.messages import (
 )
 from starsd.protocol.pods import Offer, incompatibility
 from starsd.protocol.tokens import EMPTY_DIGEST, pack_tokens, prefix_digest, unpack_tokens
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 NOTHING = Have(0, EMPTY_DIGEST)
 

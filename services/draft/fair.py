@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 
 from services.draft.sessions import SHORT, HubSequence
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 Cost = Callable[[HubSequence], int]
 

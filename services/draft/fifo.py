@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.draft.sessions import HubSequence
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 
 class Fifo:

@@ -14,7 +14,7 @@ from starsd.process.heartbeat import PodRegistry
 from starsd.process.spawn import LoopProcess
 from starsd.protocol.frames import Drain, Started, ToFront
 from starsd.protocol.pods import HubPod, Pod, PodState
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 log = structlog.get_logger()
 

@@ -20,7 +20,7 @@ from starsd.protocol.keys import Keys
 from starsd.protocol.messages import Limits
 from starsd.protocol.pods import DrafterKind, Needs, Offer
 from starsd.sampling import compiled
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 log = structlog.get_logger()
 

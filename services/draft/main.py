@@ -9,7 +9,8 @@ from services.draft.serve import serve
 from starsd.errors import StarsdError
 from starsd.process.front import with_identity
 from starsd.service import run
-from starsd.settings import DraftSettings, load
+from starsd.settings.draft import DraftSettings
+from starsd.settings.loading import load
 
 
 def main() -> None:

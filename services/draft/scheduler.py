@@ -11,7 +11,7 @@ from typing import Protocol
 from services.draft.fair import Fair
 from services.draft.fifo import Fifo
 from services.draft.sessions import HubSequence
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 
 class Scheduler(Protocol):

@@ -13,7 +13,7 @@ from starsd.httperrors import exception_handlers
 from starsd.process.front import connect_registry
 from starsd.process.spawn import spawn_loop
 from starsd.service import health_routes, metrics_app, serving, until
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 LoopMain = Callable[[DraftSettings, socket.socket], None]
 

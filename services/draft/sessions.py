@@ -15,7 +15,7 @@ from starsd.engine.kv_budget import KvBudget
 from starsd.protocol.messages import Have, Hello, Proposal, Propose
 from starsd.protocol.sampling import SamplingParams
 from starsd.protocol.tokens import prefix_digest
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 SHORT = 16
 """A row up to this long costs about what one of a token costs; longer ones are prefixes."""

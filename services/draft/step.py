@@ -27,7 +27,7 @@ from starsd.process.pace import Every
 from starsd.process.parts import charged
 from starsd.protocol.frames import Drain, Snapshot, Stop, ToLoop
 from starsd.protocol.pods import Offer
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 log = structlog.get_logger()
 

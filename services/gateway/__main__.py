@@ -9,7 +9,8 @@ from services.gateway.gateway import running_gateway
 from starsd.bus.registry import Registry
 from starsd.errors import ConfigError
 from starsd.service import run
-from starsd.settings import GatewaySettings, load
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.loading import load
 
 
 async def _main(settings: GatewaySettings, stop: asyncio.Event) -> None:

@@ -32,7 +32,7 @@ from starsd.errors import UnknownModelError
 from starsd.httperrors import error_response, exception_handlers
 from starsd.metrics import Outcome
 from starsd.service import Readiness, health_routes
-from starsd.settings import GatewaySettings
+from starsd.settings.gateway import GatewaySettings
 
 CLIENT_LEFT = 499
 """nginx's status for it; nobody is there to read it."""

@@ -19,7 +19,7 @@ from services.gateway.tokens import Tokenizing
 from starsd.process.heartbeat import Heartbeat, PodRegistry
 from starsd.protocol.pods import Pod
 from starsd.service import Readiness, cancel, metrics_app, serving
-from starsd.settings import GatewaySettings
+from starsd.settings.gateway import GatewaySettings
 from starsd.upstream import Upstream
 
 

@@ -15,7 +15,7 @@ from services.target.sequence import Sequence
 from services.target.stats import StarStats
 from starsd.protocol.messages import Foresight
 from starsd.protocol.tokens import unpack_tokens
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 DECAY = 0.95
 """Weight of a round against the one after it."""

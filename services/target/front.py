@@ -29,7 +29,7 @@ from starsd.protocol.frames import Hubs, Started, Submit, ToFront
 from starsd.protocol.pods import HubPod, Pod, PodState, TargetPod
 from starsd.protocol.sampling import choice_seed
 from starsd.protocol.tokenizing import Detokenize, Text, Tokenize, Tokens
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 WILDCARDS = ("0.0.0.0", "::", "")
 """Addresses to listen on that are nowhere to connect to."""

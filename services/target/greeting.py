@@ -12,7 +12,7 @@ from services.target.stats import StarStats
 from starsd.bus.interface import TargetBus
 from starsd.protocol.messages import Facts, Hello, Refused, Welcome
 from starsd.protocol.pods import HubPod, PodState, incompatibility
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 log = structlog.get_logger()
 

@@ -27,7 +27,7 @@ from starsd.protocol.frames import Failed, Started, ToLoop
 from starsd.protocol.keys import Keys
 from starsd.protocol.messages import Facts
 from starsd.sampling import compiled
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 log = structlog.get_logger()
 

@@ -9,7 +9,8 @@ from services.target.serve import serve
 from starsd.errors import StarsdError
 from starsd.process.front import with_identity
 from starsd.service import run
-from starsd.settings import TargetSettings, load
+from starsd.settings.loading import load
+from starsd.settings.target import TargetSettings
 
 
 def main() -> None:

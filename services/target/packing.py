@@ -8,7 +8,7 @@ from services.target.guess import NOTHING, Guess
 from services.target.sequence import Sequence
 from services.target.slots import Slots
 from starsd.engine.interface import Row, Runner, SlotState
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 
 class Planned(NamedTuple):

@@ -13,7 +13,7 @@ from starsd.engine.loading import load_model
 from starsd.process.front import connect_registry
 from starsd.process.spawn import spawn_loop
 from starsd.service import metrics_app, serving, until
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 LoopMain = Callable[[TargetSettings, socket.socket], None]
 

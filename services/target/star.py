@@ -33,7 +33,7 @@ from starsd.protocol.messages import (
     Welcome,
 )
 from starsd.protocol.pods import HubPod, Offer
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 log = structlog.get_logger()
 

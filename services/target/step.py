@@ -45,7 +45,7 @@ from starsd.protocol.frames import (
     Submit,
     ToLoop,
 )
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 log = structlog.get_logger()
 

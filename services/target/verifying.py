@@ -11,7 +11,7 @@ from starsd.engine.interface import Features as Rows
 from starsd.engine.interface import Logits, Row, Runner
 from starsd.sampling.logprobs import logprobs
 from starsd.sampling.verification import verify
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 
 class Verifier:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from starsd.engine.interface import Runner, Tokenizer
 from starsd.engine.loading import PretrainedModel
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

@@ -32,7 +32,8 @@ from starsd.check.lab import POLL_S, Lab, Service
 from starsd.errors import ConfigError, DeadlineError, RemoteError
 from starsd.protocol.events import Delta, Error, Generate
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import TargetSettings, load
+from starsd.settings.loading import load
+from starsd.settings.target import TargetSettings
 from starsd.upstream import Upstream
 
 NAME = "profiled"

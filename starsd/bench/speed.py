@@ -23,7 +23,8 @@ from starsd.check.client import CONNECT_S, Question, ask
 from starsd.check.lab import POLL_S, Lab, Service
 from starsd.errors import ConfigError, DeadlineError
 from starsd.protocol.events import Delta, Event, Generate
-from starsd.settings import TargetSettings, load
+from starsd.settings.loading import load
+from starsd.settings.target import TargetSettings
 from starsd.upstream import Upstream
 
 NAME = "measured"

@@ -22,7 +22,7 @@ from starsd.bus.server import EmbeddedRedis
 from starsd.errors import DeadlineError, UnavailableError
 from starsd.process import leash
 from starsd.process.ports import free_ports
-from starsd.settings import PREFIX
+from starsd.settings.common import PREFIX
 
 LOCAL = "127.0.0.1"
 POLL_S = 0.05

@@ -17,7 +17,7 @@ from starsd.bench.speed_tables import lines, tables
 from starsd.check.lab import Lab
 from starsd.cli.console import show, told
 from starsd.cli.plan import wait_budget
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 app = typer.Typer(no_args_is_help=True, help="Measurements to repeat yourself.")
 

@@ -86,7 +86,8 @@ def _judge(
         return compare(questions, star, plain, None)
     # Imports torch; the other commands do not need it.
     from starsd.engine.loading import load_model
-    from starsd.settings import TargetSettings, load
+    from starsd.settings.loading import load
+    from starsd.settings.target import TargetSettings
 
     reference = load_model(load(TargetSettings, max_sequences=1, **settings)).runner()
     return compare(questions, star, plain, reference)

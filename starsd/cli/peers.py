@@ -19,7 +19,7 @@ from starsd.cli.bench import budget_of
 from starsd.cli.console import told
 from starsd.errors import ConfigError
 from starsd.process.spawn import parse_cores
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 DEPTH: int = TargetSettings.model_fields["draft_depth"].default
 WIDTH = 200

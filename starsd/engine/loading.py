@@ -18,7 +18,8 @@ from starsd.engine.native.loading import load_native
 from starsd.engine.native.runner import NativeRunner
 from starsd.engine.native.source import Source
 from starsd.errors import ConfigError
-from starsd.settings import DraftSettings, ModelSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.model import ModelSettings
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

@@ -24,7 +24,7 @@ from starsd.engine.runner import TorchRunner
 from starsd.engine.selftest import check_invariance
 from starsd.engine.support import RECURRENT, check_supported, context_length, layer_windows
 from starsd.errors import ConfigError, UnsupportedModelError
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 _NOISE_SEED = 20_260_121
 

@@ -18,7 +18,9 @@ from starsd.process.spawn import LoopProcess
 from starsd.protocol.frames import Started, ToFront
 from starsd.protocol.pods import Pod, PodState
 from starsd.service import Readiness, cancel
-from starsd.settings import BusSettings, DraftSettings, TargetSettings
+from starsd.settings.common import BusSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 
 S = TypeVar("S", TargetSettings, DraftSettings)
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 CLIENTS = Path(__file__).parent / "clients"
 INSTALL_S = 900.0

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from starsd.settings import DraftSettings, GatewaySettings, ServiceSettings, TargetSettings
+from starsd.settings.common import ServiceSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.target import TargetSettings
 from tests.deploy.helm import CHART, Helm, unpack_helm
 
 SCHEMA = CHART / "values.schema.json"

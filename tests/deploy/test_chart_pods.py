@@ -10,7 +10,8 @@ from starlette.routing import Route
 
 from starsd import __version__
 from starsd.service import Readiness, metrics_app
-from starsd.settings import GatewaySettings, TargetSettings
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.target import TargetSettings
 from tests.deploy.cluster import Workload, of_kind, services, workload, workloads
 from tests.deploy.helm import Helm, Manifest
 from tests.deploy.render import ROLES

@@ -13,7 +13,10 @@ import pytest
 import yaml
 
 from starsd.cli.plan import wait_budget
-from starsd.settings import PREFIX, DraftSettings, ServiceSettings, TargetSettings, load
+from starsd.settings.common import PREFIX, ServiceSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.loading import load
+from starsd.settings.target import TargetSettings
 from tests.deploy.cluster import SECRET_URL, Workload, services, workload
 from tests.deploy.helm import Helm, Manifest
 from tests.deploy.render import CHART_SETS, NOT_FOR_PODS, ROLES, SCHEMA, schema_text

@@ -15,15 +15,11 @@ import yaml
 from starsd import __version__
 from starsd.cli.plan import wait_budget
 from starsd.process.spawn import STOP_GRACE_S
-from starsd.settings import (
-    PREFIX,
-    DraftSettings,
-    GatewaySettings,
-    ServiceSettings,
-    TargetSettings,
-    known_variables,
-    load,
-)
+from starsd.settings.common import PREFIX, ServiceSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.loading import known_variables, load
+from starsd.settings.target import TargetSettings
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"

@@ -17,7 +17,11 @@ from threading import Thread
 import pytest
 
 from starsd.process.ports import free_ports
-from starsd.settings import DraftSettings, GatewaySettings, ServiceSettings, TargetSettings, load
+from starsd.settings.common import ServiceSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.loading import load
+from starsd.settings.target import TargetSettings
 
 ROOT = Path(__file__).parents[2]
 MARK = "# The mark.\n"

@@ -8,7 +8,8 @@ from typing import Any
 from starsd.engine.interface import Runner
 from starsd.protocol.frames import Submit
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.ministar import Answer, MiniStar
 from tests.scripted import EOS, DriftModel, HashModel
 

@@ -10,7 +10,8 @@ from starsd.engine.interface import Runner
 from starsd.engine.loading import load_drafter_runner, load_model
 from starsd.protocol.frames import Submit
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.tiny import VOCAB
 
 EOS = 1

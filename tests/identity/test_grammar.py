@@ -18,7 +18,7 @@ from starsd.grammar.state import GrammarState
 from starsd.protocol.frames import FinishReason, Submit
 from starsd.protocol.grammar import Grammar, GrammarKind
 from starsd.protocol.sampling import Penalties
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.identity.scripted_star import (
     PATIENT,
     draft_runner,

@@ -14,7 +14,8 @@ from starsd.engine.interface import Runner
 from starsd.engine.loading import PretrainedModel, load_drafter_runner
 from starsd.protocol.frames import Submit
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.identity.reference import Reference
 from tests.identity.test_matrix import STAR, TEMPERATURES, Outcome, acceptance, outcomes
 from tests.identity.test_trees import per_round

@@ -15,7 +15,7 @@ from starsd.protocol.messages import Proposal
 from starsd.protocol.sampling import Penalties
 from starsd.protocol.tokens import pack_tokens, unpack_tokens
 from starsd.sampling.verification import verify
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.identity.scripted_star import (
     PATIENT,
     draft_runner,

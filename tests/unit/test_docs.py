@@ -34,7 +34,7 @@ from starsd.protocol.messages import (
     Welcome,
 )
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import known_variables
+from starsd.settings.loading import known_variables
 
 ROOT = Path(__file__).parents[2]
 README, STRUCTURE = ROOT / "README.md", ROOT / "docs" / "structure.md"

@@ -12,7 +12,7 @@ import structlog
 
 from starsd.log import Seldom, only_warnings
 from starsd.service import run
-from starsd.settings import ServiceSettings
+from starsd.settings.common import ServiceSettings
 
 
 @pytest.fixture(autouse=True)

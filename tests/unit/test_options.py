@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from starsd.cli.main import app
 from starsd.cli.reference import SECTIONS, entries
-from starsd.settings import PREFIX
+from starsd.settings.common import PREFIX
 
 ROOT = Path(__file__).parents[2]
 UNIT, REAL = "tests/unit", "tests/integration"

@@ -11,7 +11,7 @@ import pytest
 
 from starsd.engine.interface import Model, Row, Runner, Tokenizer
 from starsd.errors import EngineError, RequestError
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 from tests.scripted import (
     EOS,
     ByteTokenizer,

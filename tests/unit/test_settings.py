@@ -9,14 +9,11 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from starsd.errors import ConfigError
-from starsd.settings import (
-    PREFIX,
-    SERVICES,
-    DraftSettings,
-    GatewaySettings,
-    TargetSettings,
-    load,
-)
+from starsd.settings.common import PREFIX
+from starsd.settings.draft import DraftSettings
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.loading import SERVICES, load
+from starsd.settings.target import TargetSettings
 
 OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "cores": ("0,2-3", "0,2-3"),

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from starsd.bench.speed import NO_DRAFT
 from starsd.errors import ConfigError
-from starsd.settings import DraftSettings, TargetSettings, load
+from starsd.settings.draft import DraftSettings
+from starsd.settings.loading import load
+from starsd.settings.target import TargetSettings
 
 NGRAM = "ngram"
 """The draft that is no model."""

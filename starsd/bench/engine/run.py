@@ -43,7 +43,7 @@ from starsd.engine.loading import PretrainedModel
 from starsd.log import only_warnings
 from starsd.process.spawn import keep_heap
 from starsd.sampling import compiled
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 REFERENCE = "float32"
 GENERATE_S = 300.0

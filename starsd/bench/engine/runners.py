@@ -7,7 +7,7 @@ from typing import Protocol
 
 from starsd.engine.interface import Row, Runner
 from starsd.engine.loading import PretrainedModel
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 
 STRIDE = 16
 """Positions that surely share a page of memory with one of them."""

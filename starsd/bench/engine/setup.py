@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from starsd.bench.peers.ours import PRECISIONS
 from starsd.bench.peers.server import pinned
 from starsd.errors import ConfigError
-from starsd.settings import TargetSettings, load
+from starsd.settings.loading import load
+from starsd.settings.target import TargetSettings
 
 STEPS, THROUGHPUT, SAMPLING, FLIPS = "steps", "throughput", "sampling", "flips"
 CONTEXTS, INVARIANCE = "contexts", "invariance"

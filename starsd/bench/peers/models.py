@@ -11,7 +11,7 @@ from pathlib import Path
 
 from starsd.bench.peers.envs import Environment, run
 from starsd.errors import UnavailableError
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from starsd.engine.interface import Features, Logits, Row, SlotState
 from starsd.engine.kv_budget import blocks_of
 from starsd.errors import EngineError, RequestError
 from starsd.plan.acceptance import CHOICES
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 TARGET = f"{__name__}:ReplayTarget"
 DRAFT = f"{__name__}:ReplayDraft"

@@ -18,7 +18,7 @@ from starsd.engine.native.head import HeadDecoder
 from starsd.engine.native.loading import bits_of, prefers_float32, wants_native
 from starsd.engine.native.store import Store
 from starsd.errors import ConfigError, StarsdError, UnsupportedModelError
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 if TYPE_CHECKING:
     from starsd.engine.eagle.torch_head import TorchHead

@@ -19,7 +19,7 @@ from starsd.engine.native.source import Checkpoint, Source
 from starsd.engine.native.store import Arrays, Store, Weights
 from starsd.engine.support import check_compiled, context_length
 from starsd.errors import ConfigError, StarsdError
-from starsd.settings import ModelSettings
+from starsd.settings.model import ModelSettings
 
 log = structlog.get_logger()
 

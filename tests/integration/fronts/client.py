@@ -17,7 +17,7 @@ from starsd.process.ports import free_ports
 from starsd.protocol.events import GENERATE_PATH, INFO_PATH, Event, Generate
 from starsd.protocol.pods import TargetPod
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.integration.fronts.fakes import fake_loop, tokenizer
 
 DEADLINE_S = 30.0

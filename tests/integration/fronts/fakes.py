@@ -30,7 +30,8 @@ from starsd.protocol.frames import (
     Submit,
     ToLoop,
 )
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.unit.process.fakeloop import OFFER
 from tests.unit.target.bytetext import ByteTokenizer
 

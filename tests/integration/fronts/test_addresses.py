@@ -12,7 +12,8 @@ import pytest
 from services.draft.serve import serve as serve_draft
 from services.target.serve import serve as serve_target
 from starsd.process.ports import free_ports
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.integration.fronts.client import DEADLINE_S, until
 from tests.integration.fronts.fakes import fake_loop, tokenizer
 

@@ -10,7 +10,7 @@ from starsd.bus.registry import Registry
 from starsd.bus.server import EmbeddedRedis
 from starsd.process.ports import free_ports
 from starsd.protocol.pods import HubPod, PodState
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.integration.fronts.client import DEADLINE_S, target, until
 from tests.integration.fronts.fakes import fake_loop
 from tests.unit.process.fakeloop import OFFER

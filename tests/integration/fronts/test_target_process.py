@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from starsd.protocol.events import Done, Error
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.integration.fronts.client import DEADLINE_S, Client, settings
 
 

@@ -16,7 +16,7 @@ from services.gateway.gateway import Gateway, running_gateway
 from services.gateway.pool import Pool
 from starsd.errors import TransportError
 from starsd.protocol.pods import Pod
-from starsd.settings import GatewaySettings
+from starsd.settings.gateway import GatewaySettings
 from tests.fake_target import FakeTarget
 
 CHAT = "/v1/chat/completions"

@@ -8,7 +8,8 @@ import random
 import httpx
 
 from services.gateway.gateway import running_gateway
-from starsd.settings import GatewaySettings, load
+from starsd.settings.gateway import GatewaySettings
+from starsd.settings.loading import load
 from tests.fake_target import FakeTarget
 from tests.integration.gateway.star import live, star
 

@@ -8,7 +8,7 @@ from starsd.engine.interface import Model, Row
 from starsd.engine.loading import load_model
 from starsd.engine.tokenizer import HfTokenizer
 from starsd.engine.vocabulary import vocabulary_fingerprint
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import ByteTokenizer
 
 

@@ -11,7 +11,7 @@ from starsd.bench.draft.texts import Question, Text, answer
 from starsd.drafters.eagle import EagleDrafter
 from starsd.drafters.lm import LmDrafter
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.scripted import EOS, VOCAB, ScriptedModel
 from tests.scripted_head import TAPS, ScriptedHead, make_head, make_target
 

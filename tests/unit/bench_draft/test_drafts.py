@@ -15,7 +15,8 @@ from starsd.drafters import loading
 from starsd.drafters.eagle import EagleDrafter
 from starsd.drafters.lm import LmDrafter
 from starsd.errors import ConfigError
-from starsd.settings import DraftSettings, ModelSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.model import ModelSettings
 from tests.scripted import HashModel
 from tests.scripted_head import ScriptedHead, features_of, make_head, make_target, state_after
 from tests.unit.bench_draft.support import SETUP, drafts_of, head_draft, texts_of

@@ -15,7 +15,7 @@ from starsd.bench.draft.texts import Text, answer
 from starsd.drafters.eagle import EagleDrafter
 from starsd.engine.interface import Logits
 from starsd.sampling.sampler import sample
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import EOS, DriftModel, HashModel
 from tests.scripted_head import ScriptedHead, make_head
 from tests.unit.bench_draft.support import (

@@ -7,7 +7,7 @@ from starsd.bench.draft.texts import Question, Text, answer
 from starsd.errors import ConfigError
 from starsd.protocol.sampling import SamplingParams
 from starsd.sampling.sampler import sample
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import EOS, ByteTokenizer, HashModel, ScriptModel
 from tests.scripted_head import TAPS, StateModel, features_of, make_target, state_after
 from tests.unit.bench_draft.support import PROMPTS, questions, texts_of

@@ -14,7 +14,7 @@ from starsd.bench.engine import answers as module
 from starsd.bench.engine.answers import Answer, Answers, Job
 from starsd.engine.interface import Runner
 from starsd.sampling.sampler import sample
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import ByteTokenizer, HashModel, ScriptModel
 
 FOREVER = math.inf

@@ -13,7 +13,7 @@ from starsd.bench.engine.answers import Answer, Job
 from starsd.bench.engine.flips import Tally, choices, divergence, measure, read
 from starsd.engine.interface import Runner
 from starsd.sampling.sampler import sample
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import DriftModel, HashModel
 
 FOREVER = math.inf

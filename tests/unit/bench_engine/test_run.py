@@ -14,7 +14,7 @@ from starsd.bench.engine.hf import EagerBatch
 from starsd.bench.engine.run import measure
 from starsd.bench.engine.setup import SUBJECTS, Setup, check
 from starsd.errors import ConfigError
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import ByteTokenizer, HashModel, ScriptedRunner
 from tests.unit.bench_engine.support import SETUP, Clock, CostlyRunner
 

@@ -9,7 +9,7 @@ import pytest
 from starsd.bench.engine import shapes
 from starsd.bench.engine.answers import Answer, Job
 from starsd.engine.interface import Logits, Row
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import HashModel, ScriptedRunner
 
 SETTINGS = TargetSettings(max_sequences=8, max_length=64)

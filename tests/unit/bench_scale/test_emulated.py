@@ -25,7 +25,8 @@ from starsd.bench.scale.star import hub_settings, target_settings
 from starsd.bench.scale.store import Store
 from starsd.plan.analytic import full_at
 from starsd.plan.star import Mode
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.unit.bench_scale.support import SETUP, make_world, measured
 
 WORLD = make_world()

@@ -29,7 +29,8 @@ from starsd.plan.acceptance import CHOICES
 from starsd.plan.costs import Costs, straight
 from starsd.protocol.sampling import SamplingParams
 from starsd.sampling.verification import verify
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.unit.bench_scale.support import EOS, make_world
 
 GREEDY = SamplingParams(seed=0, temperature=0.0)

@@ -14,7 +14,7 @@ from starsd.check.client import Answer, Question
 from starsd.cli import check, main
 from starsd.protocol.frames import FinishReason, RequestStats
 from starsd.sampling.sampler import sample
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import HashModel
 
 PROMPT = [1, 2, 3]

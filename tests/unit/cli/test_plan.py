@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from starsd.cli.plan import Plan, Wish, make_plan, share_cores, wait_budget
-from starsd.settings import known_variables
+from starsd.settings.loading import known_variables
 
 WISH = Wish(
     model="smollm2-135m-instruct",

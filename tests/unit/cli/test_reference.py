@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from starsd.cli.reference import SECTIONS, entries, markdown
-from starsd.settings import known_variables
+from starsd.settings.loading import known_variables
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "settings.md"
 ENTRIES = [entry for _, cls in SECTIONS for entry in entries(cls)]

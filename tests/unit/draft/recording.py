@@ -24,7 +24,7 @@ from starsd.protocol.messages import (
 from starsd.protocol.pods import DrafterKind, Needs, Offer
 from starsd.protocol.sampling import SamplingParams
 from starsd.protocol.tokens import pack_tokens, prefix_digest
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 
 VOCAB = 1000
 CHUNK = 4

@@ -17,7 +17,7 @@ from starsd.process.front import with_identity
 from starsd.process.handle import FRESH_S
 from starsd.protocol.frames import Drain
 from starsd.protocol.pods import HubPod, PodState
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.unit.process.fakeloop import (
     OFFER,
     STARTED,

@@ -17,7 +17,7 @@ from starsd.errors import ConfigError
 from starsd.process.channel import LoopChannel
 from starsd.protocol.frames import ToLoop
 from starsd.protocol.pods import DrafterKind, Needs
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.scripted import HashModel
 from tests.tiny import VOCAB
 from tests.unit.engine.eagle.heads import EAGLE3, HIDDEN, TAPS, eagle3, write

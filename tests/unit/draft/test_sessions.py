@@ -10,7 +10,7 @@ import pytest
 
 from starsd.drafters.lm import LmDrafter
 from starsd.protocol.messages import Propose, Status, ToTarget, Welcome
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.scripted import HashModel
 from tests.unit.draft.recording import Desktop, make_close, make_hello, make_job
 

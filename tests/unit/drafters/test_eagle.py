@@ -12,7 +12,7 @@ from starsd.drafters.interface import DraftSequence
 from starsd.engine.interface import Features, HeadOutput, HeadRow
 from starsd.protocol.sampling import SamplingParams
 from starsd.sampling.sampler import sample
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.scripted import VOCAB
 from tests.scripted_head import (
     ScriptedHead,

@@ -11,7 +11,7 @@ from starsd.engine.interface import Runner
 from starsd.protocol.sampling import SamplingParams
 from starsd.sampling.ranking import rank
 from starsd.sampling.sampler import sample
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.scripted import VOCAB, HashModel
 
 SETTINGS = DraftSettings(max_sequences=4, max_length=64, prefill_chunk=4, step_tokens=16)

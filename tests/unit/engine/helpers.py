@@ -15,7 +15,8 @@ from starsd.engine import pretrained
 from starsd.engine.interface import Logits, Row, Runner
 from starsd.engine.loading import load_runner
 from starsd.engine.runner import TorchRunner
-from starsd.settings import DraftSettings, ModelSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.model import ModelSettings
 from tests.unit.engine.tape import Tape
 
 SMALL = {"max_sequences": 6, "max_length": 256, "dtype": "float32"}

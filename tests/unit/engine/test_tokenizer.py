@@ -160,7 +160,7 @@ def test_no_torch(tiny_model: Path) -> None:
     """The front loads model and tokenizer without torch."""
     code = (
         "import sys; from starsd.engine.loading import load_model;"
-        "from starsd.settings import ModelSettings;"
+        "from starsd.settings.model import ModelSettings;"
         f"model = load_model(ModelSettings(model={str(tiny_model)!r}));"
         "model.tokenizer().encode_chat([{'role': 'user', 'content': 'x'}]);"
         "sys.exit('torch' in sys.modules)"

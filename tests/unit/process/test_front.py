@@ -12,7 +12,8 @@ import pytest
 from services.draft.front import DraftFront
 from services.target.front import TargetFront
 from starsd.process.front import ModelFront, with_identity
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.unit.process.fakeloop import FakeLoop, MemoryRegistry, eventually
 from tests.unit.target.bytetext import ByteTokenizer
 

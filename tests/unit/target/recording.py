@@ -25,7 +25,7 @@ from starsd.protocol.messages import (
 from starsd.protocol.pods import DrafterKind, HubPod, Offer, PodState
 from starsd.protocol.sampling import SamplingParams
 from starsd.protocol.tokens import pack_tokens, prefix_digest
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import HashModel
 
 FACTS = Facts(tokenizer="tok", vocab_size=100, revision="rev", max_length=512)

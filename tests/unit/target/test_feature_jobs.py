@@ -20,7 +20,7 @@ from starsd.protocol.codec import encode
 from starsd.protocol.features import unpack_features
 from starsd.protocol.messages import Limits, Propose, Status, Welcome
 from starsd.protocol.pods import DrafterKind, HubPod, Needs
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted_head import TappedRunner, make_target
 from tests.unit.target.recording import (
     FACTS,

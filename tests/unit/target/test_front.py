@@ -36,7 +36,7 @@ from starsd.protocol.frames import (
 from starsd.protocol.pods import PodState, TargetPod
 from starsd.protocol.sampling import SamplingParams, choice_seed
 from starsd.protocol.tokenizing import Detokenize, Tokenize, Tokens
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.unit.process.fakeloop import HUB, STARTED, FakeLoop, MemoryRegistry, eventually
 from tests.unit.target.bytetext import EOS, ByteTokenizer
 

@@ -15,7 +15,7 @@ from starsd.bus.waiting import Waiter
 from starsd.engine.interface import SlotState
 from starsd.process.channel import FrameDecoder, LoopChannel
 from starsd.protocol.frames import Started, ToFront, ToLoop
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.scripted import HashModel
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from starsd.engine.interface import KV_BLOCK
 from starsd.protocol.frames import Submit
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.headstar import HeadStar, features
 from tests.headstar import make_request as make_head_request
 from tests.headstar import plain as plain_of_head

@@ -11,7 +11,7 @@ from starsd.engine.interface import KV_BLOCK
 from starsd.protocol.frames import FinishReason, Submit
 from starsd.protocol.messages import Propose, ToHub
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.identity.scripted_star import PATIENT, draft_runner
 from tests.ministar import Answer, MiniStar, Pod
 from tests.scripted import EOS, POSITION_BYTES, HashModel

@@ -12,7 +12,7 @@ from starsd.engine.interface import Logits, Row, SlotState
 from starsd.errors import EngineError
 from starsd.protocol.frames import FinishReason, Origin, Submit
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.ministar import Answer, MiniStar, Pod
 from tests.scripted import EOS, VOCAB, HashModel, ScriptedRunner, ScriptModel
 

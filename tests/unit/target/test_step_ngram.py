@@ -8,7 +8,8 @@ import pytest
 
 from starsd.protocol.frames import Origin, Submit
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import DraftSettings, TargetSettings
+from starsd.settings.draft import DraftSettings
+from starsd.settings.target import TargetSettings
 from tests.ministar import TARGET_STEP_S, Answer, MiniStar
 from tests.scripted import EOS, ByteTokenizer, EchoModel, ScriptedRunner
 

@@ -12,7 +12,7 @@ import services.target.verifying
 import starsd.drafters.lm
 from starsd.protocol.frames import Submit
 from starsd.protocol.sampling import SamplingParams
-from starsd.settings import TargetSettings
+from starsd.settings.target import TargetSettings
 from tests.ministar import DRAFT_STEP_S, TARGET_STEP_S, MiniStar
 from tests.scripted import EOS, HashModel
 

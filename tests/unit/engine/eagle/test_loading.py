@@ -17,7 +17,7 @@ from starsd.engine.native import loading as native_loading
 from starsd.engine.native import store
 from starsd.engine.native.packing import pack_model
 from starsd.errors import ConfigError
-from starsd.settings import DraftSettings
+from starsd.settings.draft import DraftSettings
 from tests.unit.engine.eagle.heads import EAGLE1, EAGLE3, eagle1, eagle3, random_states, write
 from tests.unit.engine.helpers import draft_settings
 

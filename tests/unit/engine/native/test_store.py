@@ -255,7 +255,7 @@ def test_no_torch(tiny_model: Path, cache_dir: Path) -> None:
     code = (
         "import sys; from starsd.engine.interface import Row\n"
         "from starsd.engine.loading import load_model\n"
-        "from starsd.settings import ModelSettings\n"
+        "from starsd.settings.model import ModelSettings\n"
         f"kind = dict(model={str(tiny_model)!r}, cache_dir={str(cache_dir)!r}, dtype='bfloat16')\n"
         "model = load_model(ModelSettings(**kind))\n"
         "assert model.runner().forward([Row(0, [1, 2], 0)])[0].shape == (1, 320)\n"
