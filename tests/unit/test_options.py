@@ -271,7 +271,7 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
             "layers": "test_run.py::test_layers_of_the_target_are_an_ordinary_model",
             "vocabulary": "test_run.py::test_a_head_learns_and_everything_is_written",
             "tokens": "test_dialogues.py::test_collecting_stops_at_the_budget_and_keeps_all",
-            "passes": "test_run.py::test_more_passes_go_on_where_it_was",
+            "passes": "test_resume.py::test_more_passes_go_on_where_it_was",
             "batch-tokens": "test_run.py::test_a_pass_has_every_token_once_in_bounded_batches",
             "rate": "test_run.py::test_a_head_is_gone_on_from",
             "start": "test_run.py::test_a_head_is_gone_on_from",
