@@ -25,8 +25,8 @@ LEAST = 0.0001
 LEAVING = 3.0
 """A place where the target leaves what it verifies is so much more urgent than its likelihood says:
 whatever follows it spares a trip to the hub."""
-FIRST_TOLD = 4
-"""Steps after which a target is told for the first time; then whenever they have doubled."""
+TOLD = frozenset({3, 4, 6, 8, 12, 16})
+"""Steps after which a target is told, besides the last: there may be time for few."""
 _LOOKS = 8
 """Nodes that do not fit into a row before it is taken to be full."""
 
@@ -123,28 +123,23 @@ class Ahead(Nodes):
     @property
     def news(self) -> bool:
         """Whether it is time to tell the target."""
-        steps = self.steps
-        doubled = steps >= FIRST_TOLD and steps.bit_count() == 1
-        return doubled or (steps > 1 and not self.frontier)
+        return self.steps in TOLD or (self.steps > 1 and not self.frontier)
 
     def told(self, most: int) -> Branch:
         """What the target can use of it, likeliest first; each of the things it may say with the
         best that follows, if there is room for that."""
-        best = {
-            max(below, key=self._confidences.__getitem__) for below in self._below.values() if below
-        }
-
-        def worth(node: int) -> float:
-            parent = self._parents[node]
-            return self._confidences[parent if node in best and parent != ROOT else node]
-
-        useful = (
+        worth = self._confidences[:]
+        for parent, below in self._below.items():
+            if below and parent != ROOT:
+                best = max(below, key=self._confidences.__getitem__)
+                worth[best] = self._confidences[parent]
+        useful = [
             node
             for node, parent in enumerate(self._parents)
             if node in self._read or parent not in self._verified
-        )
-        some = sorted(useful, key=worth, reverse=True)[:most]
-        return self._numbered(sorted(some, key=lambda node: (-self._confidences[node], node)))
+        ]
+        some = sorted(sorted(useful, key=worth.__getitem__, reverse=True)[:most])
+        return self._numbered(sorted(some, key=self._confidences.__getitem__, reverse=True))
 
     def _follow(self, node: int, tokens: Sequence[int], confidences: Sequence[float]) -> None:
         before = 1.0 if node == ROOT else self._confidences[node]
