@@ -7,6 +7,7 @@ it sometimes and differ sometimes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -36,9 +37,10 @@ _CORPUS = [
 ]
 
 
-def make_tiny_model(folder: Path, seed: int = 0) -> Path:
-    """Write config, float32 weights and tokenizer into ``folder``; returns it."""
-    tokenizer = make_tokenizer()
+def make_tiny_model(folder: Path, seed: int = 0, corpus: Sequence[str] = ()) -> Path:
+    """Write config, float32 weights and tokenizer into ``folder``; returns it. The tokenizer also
+    knows what is frequent in ``corpus``."""
+    tokenizer = make_tokenizer(corpus)
     model = make_llama(seed)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -80,7 +82,7 @@ def _fill(model: LlamaForCausalLM, generator: torch.Generator) -> None:
     model.lm_head.weight.normal_(std=_HEAD_STD, generator=generator)
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer(corpus: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """Byte-level BPE of ``VOCAB`` ids: an emoji takes several tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -91,7 +93,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_CORPUS, trainer)
+    tokenizer.train_from_iterator([*_CORPUS, *corpus], trainer)
     wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|pad|>"
     )

@@ -55,7 +55,7 @@ _SAMPLING: Fields = {
     "presence_penalty": st.sampled_from((-0.5, 0.0, 1.5)),
     "repetition_penalty": st.sampled_from((0.8, 1.0, 1.3)),
     "logit_bias": st.dictionaries(_IDS.map(str), st.integers(-100, 8), max_size=4),
-    "stop": st.sampled_from(("e", ["an", "th", "."], [" the", "\N{SNOWMAN}"], "never to be said")),
+    "stop": st.sampled_from(("e", ["s", "th", "."], ["a", "\N{SNOWMAN}"], "never to be said")),
     "stop_token_ids": st.lists(_IDS, max_size=3),
     "ignore_eos": st.booleans(),
     "n": st.sampled_from((1, 1, 2)),
@@ -71,7 +71,10 @@ _STREAM = st.sampled_from(({}, {"stream": True, "stream_options": {"include_usag
 
 _THING: Fields = {
     "type": "object",
-    "properties": {"size": {"type": "integer"}, "kind": {"enum": ["sun", "\N{SNOWMAN}"]}},
+    "properties": {
+        "size": {"type": "integer", "minimum": 0, "maximum": 99},
+        "kind": {"enum": ["sun", "\N{SNOWMAN}"]},
+    },
     "required": ["kind"],
     "additionalProperties": False,
 }
@@ -81,46 +84,60 @@ _TOOLS = [
     {"type": "function", "function": {"name": "wait"}},
 ]
 _NAMED = {"type": "function", "function": {"name": "measure"}}
-_GUIDED: tuple[Fields, ...] = (
+A_CALL = '<tool_call>\n{"name": "measure", "arguments": {"size": 7, "kind": "sun"}}\n</tool_call>'
+_SHAPES: tuple[Fields, ...] = (
+    {"response_format": {"type": "json_object"}},
+    {"response_format": _FORMAT},
     {"guided_regex": "(star|sun)s? [0-9]{1,3}"},
     {"guided_choice": ["yes", "no", "\N{SNOWMAN}"]},
     {"guided_json": _THING},
 )
-_SHAPES: tuple[Fields, ...] = (
-    {"response_format": {"type": "json_object"}},
+_USES: tuple[Fields, ...] = (
+    {"tool_choice": "auto"},
+    {"tool_choice": "required"},
+    {"tool_choice": "required", "parallel_tool_calls": False},
+    {"tool_choice": _NAMED},
+    {"tool_choice": _NAMED},
     {"response_format": _FORMAT},
-    *({"tools": _TOOLS, "tool_choice": choice} for choice in ("auto", "required", _NAMED)),
-    {"tools": _TOOLS, "tool_choice": "required", "parallel_tool_calls": False},
 )
+"""Of tools. In the last one an answer is a call, or of that shape."""
+_LONGEST, _LONGEST_CALL = 40, 80
 
 
 @st.composite
-def _sampled(draw: st.DrawFn, longest: int, shape: Fields) -> Fields:
-    """What chat and completions share. A shape needs room to end, and may."""
-    required = {"seed": st.integers(0, 2**63 - 1), "max_tokens": st.integers(1, longest)}
+def _sampled(draw: st.DrawFn, shape: Fields, lengths: SearchStrategy[int]) -> Fields:
+    """What chat and completions share."""
+    required = {"seed": st.integers(0, 2**63 - 1), "max_tokens": lengths}
     fields = draw(st.fixed_dictionaries(required, optional=_SAMPLING)) | draw(_STREAM)
-    if shape:
-        fields.pop("ignore_eos", None)
-    return fields | shape
+    at_odds = {"ignore_eos"} if shape else set()
+    if "tools" in shape:  # a call would hardly ever be whole
+        at_odds |= {"stop", "stop_token_ids"}
+    return {name: value for name, value in fields.items() if name not in at_odds} | shape
 
 
 @st.composite
-def _chats(draw: st.DrawFn) -> Request:
+def _chats(draw: st.DrawFn, shape: Fields, lengths: SearchStrategy[int]) -> Request:
     system, turns = draw(st.lists(_SYSTEM, max_size=1)), draw(st.lists(_TURN, max_size=1))
-    shape = draw(st.just({}) | st.sampled_from(_SHAPES + _GUIDED))
-    fields = draw(_sampled(60 if shape else 20, shape)) | draw(_CHAT_LOGPROBS)
+    fields = draw(_sampled(shape, lengths)) | draw(_CHAT_LOGPROBS)
     return Request(CHAT, {"messages": [*system, *turns, draw(_LAST)], **fields})
 
 
 @st.composite
-def _completions(draw: st.DrawFn) -> Request:
+def _completions(draw: st.DrawFn, shape: Fields, lengths: SearchStrategy[int]) -> Request:
     ids = st.lists(_IDS, min_size=1, max_size=12)
     prompt = draw(_TEXT | ids | st.lists(_TEXT, min_size=1, max_size=2))
-    shape = draw(st.just({}) | st.sampled_from(_GUIDED))
-    fields = draw(_sampled(30, shape)) | draw(_TEXT_LOGPROBS)
+    fields = draw(_sampled(shape, lengths)) | draw(_TEXT_LOGPROBS)
     return Request(COMPLETIONS, {"prompt": prompt, **fields})
 
 
 def requests() -> SearchStrategy[Request]:
     """Valid ones, for ``tests.tiny``'s vocabulary; the model's name is the caller's to add."""
-    return _chats() | _completions()
+    shapes: SearchStrategy[Fields] = st.just({}) | st.sampled_from(_SHAPES)
+    lengths = st.integers(1, _LONGEST)
+    return shapes.flatmap(lambda shape: _chats(shape, lengths) | _completions(shape, lengths))
+
+
+def calls() -> SearchStrategy[Request]:
+    """The same with tools, most of which must be called and have room for it."""
+    room = st.integers(_LONGEST_CALL // 2, _LONGEST_CALL)
+    return st.sampled_from(_USES).flatmap(lambda use: _chats({"tools": _TOOLS, **use}, room))

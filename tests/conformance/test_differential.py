@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.answers import Answer, answer_of
-from tests.conformance.requests import Request, requests
+from tests.conformance.requests import A_CALL, Request, calls, requests
 from tests.livestar import DEADLINE_S, MODEL, LiveStar
 from tests.tiny import LAYERS_DRAFT, make_tiny_model
 
@@ -27,8 +27,8 @@ AT_ONCE = 5
 
 @pytest.fixture(scope="module")
 def roomy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with a context that tools and their description fit into."""
-    folder = make_tiny_model(tmp_path_factory.mktemp("roomy"))
+    """The tiny model with a context that tools fit into, and tokens that calls consist of."""
+    folder = make_tiny_model(tmp_path_factory.mktemp("roomy"), corpus=[A_CALL] * 3)
     config = folder / "config.json"
     config.write_text(
         json.dumps({**json.loads(config.read_text()), "max_position_embeddings": CONTEXT})
@@ -48,7 +48,8 @@ def star(roomy_model: Path) -> Iterator[LiveStar]:
         "batch_invariant": True,
     }
     target = {**model, "wait_budget": 1000, "depth_control": "fixed"}
-    with LiveStar(step_s=0.0, target=target, hub={**model, "draft": LAYERS_DRAFT}) as star:
+    hub = {**model, "draft": LAYERS_DRAFT, "trees": "on"}
+    with LiveStar(step_s=0.0, target=target, hub=hub) as star:
         star.start("a", "b", "hub", "gateway")
         star.lab.wait_ready()
         star.lab.wait_hubs()
@@ -58,6 +59,7 @@ def star(roomy_model: Path) -> Iterator[LiveStar]:
 @pytest.mark.timeout(120 + COUNT)
 def test_random_requests_say_the_same_with_speculation_and_without(star: LiveStar) -> None:
     accepted: list[int] = []
+    called: list[tuple[str, str]] = []
 
     @settings(
         max_examples=COUNT // AT_ONCE,
@@ -66,16 +68,21 @@ def test_random_requests_say_the_same_with_speculation_and_without(star: LiveSta
         phases=[Phase.generate],  # to shrink would ask for minutes
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
-    @given(st.lists(requests(), min_size=AT_ONCE, max_size=AT_ONCE), st.sampled_from(("auto", 2)))
-    def say_the_same(asked: list[Request], speculation: str | int) -> None:
+    @given(
+        st.tuples(calls(), *[requests()] * (AT_ONCE - 1)),
+        st.sampled_from(("auto", 2)),
+    )
+    def say_the_same(asked: tuple[Request, ...], speculation: str | int) -> None:
         fast = asyncio.run(answers(star, asked, speculation))
         plain = asyncio.run(answers(star, asked, "off"))
         for one, other in zip(fast, plain, strict=True):
             same(one, other)
             assert other.starsd["rounds"] == 0
             accepted.append(one.starsd["accepted"])
+            called.extend(call for choice in one.choices for call in choice.calls)
 
     say_the_same()
+    assert called, "no tool was called"
     assert sum(accepted) > len(accepted), "hardly anything was speculated"
 
 
