@@ -87,6 +87,11 @@ def test_no_escape_spells_a_declared_name_again() -> None:
     assert not matches(begin(JSON, OPEN), r'{"é": 1, "ä": "\u00e4"}')
 
 
+def test_only_declared_names_come_once() -> None:
+    assert not matches(begin(JSON, OPEN), '{"é": 1, "é": 1}')
+    assert matches(begin(JSON, {"type": "object", "minProperties": 2}), '{"a": 1, "a": 1}')
+
+
 @pytest.mark.parametrize("name", ["password", "binary", "my-own"])
 def test_formats_that_nobody_enforces_are_annotations(name: str) -> None:
     schema = {"type": "object", "properties": {"format": {"type": "string", "format": name}}}
