@@ -63,13 +63,13 @@ def drained(process: subprocess.Popen[str]) -> Iterator[list[str]]:
             reader.join(DEADLINE_S)
 
 
-def url_of(process: subprocess.Popen[str]) -> str:
+def url_of(process: subprocess.Popen[str], log: list[str]) -> str:
     """The gateway's address, once it is announced."""
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.search(r"at (http://\S+)/v1", line):
             return found[1]
-    raise AssertionError("it ended before it was ready")
+    raise AssertionError(f"it ended before it was ready: {''.join(log)}")
 
 
 def test_up_serves_and_ctrl_c_ends_everything(tiny: Path, folder: Path) -> None:
@@ -78,7 +78,7 @@ def test_up_serves_and_ctrl_c_ends_everything(tiny: Path, folder: Path) -> None:
     limits = {"TMPDIR": str(folder), "STARSD_WAIT_BUDGET": "1000"}
     star = starsd("up", *options, **limits)
     with drained(star) as log:
-        url = url_of(star)
+        url = url_of(star, log)
         family = psutil.Process(star.pid).children(recursive=True)
         asked = starsd("chat", "Hello!", "--url", url, "--max-tokens", "12", "--temperature", "0")
         text, report = asked.communicate(timeout=DEADLINE_S)
