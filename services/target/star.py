@@ -43,6 +43,9 @@ REJOIN_JITTER_S = 0.2
 """Sequences that lost their hub come back spread over this time, not all at once."""
 BAD_PAUSE_S = 1.0
 """A hub that could not read us is not sent the whole text again at once."""
+OPTIMISM = 0.5
+"""Of what is believed of the round trip, where nobody waited: a hub that is asked now and then is
+slower than one at work, so only waiting again tells what waiting would take."""
 TRANSIT_S = 0.002
 """Allowance for the wire when a reply is dated by the hub's own figures."""
 
@@ -132,9 +135,11 @@ class Star:
 
     @charged("transport")
     def request(self, sequences: Iterable[Sequence]) -> None:
-        """The step is over. Ask for the next proposals of decoding sequences; a newer round
-        supersedes a late one."""
+        """The step is over. Ask for the next proposals of decoding sequences, unless hubs told
+        them meanwhile; a newer round supersedes a late one."""
         self._stats.verified(self._verifying, self._clock() - self._step_began)
+        if self._settings.reads_foresight:
+            self.receive()
         decoding = [one for one in sequences if one.decoding and not one.proposal]
         asking = {one: limit for one in decoding if (limit := self._limit(one))}
         if asking:
@@ -361,8 +366,10 @@ class Star:
             self._time(proposal, sequence, sent)
             told = (proposal.queue_us + proposal.service_us) / 1e6 + TRANSIT_S
             latency = max(self._received_at - sent.at, min(self._clock() - sent.at, told))
-            hub.observe(latency, proposal.service_us / 1e6, sent.depth)
             hub.answered |= latency <= self.budget_s
+            if not sent.awaited and hub.overhead_s is not None:
+                latency = min(latency, OPTIMISM * hub.trip_s(sent.depth))
+            hub.observe(latency, proposal.service_us / 1e6, sent.depth)
 
     def _time(self, proposal: Proposal, sequence: Sequence, sent: SentRound) -> None:
         """Count where the time of a round went; of the current one, and once."""

@@ -57,7 +57,7 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
         "STARSD_DRAFT_DEPTH: chains only.",
     )
     run_ahead: Literal["auto", "on", "off"] = Field(
-        "auto",
+        "off",
         description="Have hubs tell what they draft in idle time, so that it can be verified "
         "without asking. auto: it is where that promises more tokens a second, and "
         "STARSD_DEPTH_CONTROL is auto; on: whenever there is some.",

@@ -26,7 +26,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "prefix_cache": ("0.25", 0.25),
     "quantize": ("int8", "int8"),
     "tool_parser": ("mistral", "mistral"),
-    "run_ahead": ("off", "off"),
+    "run_ahead": ("on", "on"),
     "scheduler": ("fifo", "fifo"),
     "trees": ("on", "on"),
     "targets": ('["http://a"]', ("http://a",)),

@@ -1,5 +1,5 @@
 """Models that replay a ``World`` instead of computing, for ``STARSD_SCRIPTED``: no torch, no
-weights, a step that sleeps as long as the recorded one took.
+weights, a step that takes as long as the recorded one did.
 
 Target and hub are the real services around them. A target samples the recorded tokens whatever is
 proposed; a hub's draft proposes what the recorded draft would have, and is wrong where it was.
@@ -135,6 +135,7 @@ class ReplayRunner:
 
     def __init__(self, world: World, settings: ModelSettings) -> None:
         self._world = world
+        self.settings = settings
         self.vocab_size = world.vocab_size
         self.max_length = settings.max_length
         self.slots = settings.max_sequences
@@ -161,8 +162,11 @@ class ReplayRunner:
             self._advance(row, first)
             found.append(self._logits[first : first + row.want])
             first += row.want
-        time.sleep(max(0.0, ends - time.perf_counter()))
+        self._pass_time(ends)
         return found
+
+    def _pass_time(self, until: float) -> None:
+        time.sleep(max(0.0, until - time.perf_counter()))
 
     def tap(self, layers: Sequence[int]) -> None:
         raise EngineError(f"a replay has no hidden states of layers {layers}")
@@ -250,6 +254,12 @@ class DraftRunner(ReplayRunner):
 
     def _seconds(self, rows: Sequence[Row]) -> float:
         return self._world.costs.draft_next(len(rows))
+
+    def _pass_time(self, until: float) -> None:
+        """With a core of its own it computes, as a model would: who sleeps wakes up slowly."""
+        while self.settings.cores and time.perf_counter() < until:
+            pass
+        super()._pass_time(until)
 
     def _choices(self, text: Text | None, history: list[int]) -> Sequence[int]:
         others = [(history[-1] + 1 + step) % self.vocab_size for step in range(CHOICES + 1)]

@@ -23,6 +23,8 @@ HUB = "hub"
 READY_S = 120.0
 HUB_S = 30.0
 MAX_LENGTH = 1024
+SPIN_MS = 500
+"""A hub with a core of its own does not sleep between jobs."""
 SLOTS = 128
 """Of a hub: sequences of all targets, and those that ended not long ago."""
 FLOOD = 16
@@ -113,6 +115,7 @@ def hub_settings(mode: Mode, depth: int) -> dict[str, Any]:
         "scheduler": "fifo" if mode is Mode.FIFO else "fair",
         "run_ahead": "auto" if mode is Mode.RUN_AHEAD else "off",
         "cores": _listed(allowed_cores()[-1:]),
+        "spin_ms": SPIN_MS,
     }
 
 
