@@ -158,7 +158,7 @@ def test_the_table_of_drafts_is_that_of_its_result() -> None:
 
 def commands(command: Any, name: str = "starsd") -> Iterator[tuple[str, set[str]]]:
     """Every command and its options."""
-    yield name, {option for parameter in command.params for option in parameter.opts}
+    yield name, {one for two in command.params for one in (*two.opts, *two.secondary_opts)}
     for word, child in getattr(command, "commands", {}).items():
         yield from commands(child, f"{name} {word}")
 
