@@ -43,9 +43,6 @@ REJOIN_JITTER_S = 0.2
 """Sequences that lost their hub come back spread over this time, not all at once."""
 BAD_PAUSE_S = 1.0
 """A hub that could not read us is not sent the whole text again at once."""
-OPTIMISM = 0.5
-"""Of what is believed of the round trip, where nobody waited: a hub that is asked now and then is
-slower than one at work, so only waiting again tells what waiting would take."""
 TRANSIT_S = 0.002
 """Allowance for the wire when a reply is dated by the hub's own figures."""
 
@@ -366,10 +363,8 @@ class Star:
             self._time(proposal, sequence, sent)
             told = (proposal.queue_us + proposal.service_us) / 1e6 + TRANSIT_S
             latency = max(self._received_at - sent.at, min(self._clock() - sent.at, told))
-            hub.answered |= latency <= self.budget_s
-            if not sent.awaited and hub.overhead_s is not None:
-                latency = min(latency, OPTIMISM * hub.trip_s(sent.depth))
             hub.observe(latency, proposal.service_us / 1e6, sent.depth)
+            hub.answered |= latency <= self.budget_s
 
     def _time(self, proposal: Proposal, sequence: Sequence, sent: SentRound) -> None:
         """Count where the time of a round went; of the current one, and once."""
