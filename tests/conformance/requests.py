@@ -137,6 +137,15 @@ def requests() -> SearchStrategy[Request]:
     return shapes.flatmap(lambda shape: _chats(shape, lengths) | _completions(shape, lengths))
 
 
+def stops() -> SearchStrategy[Request]:
+    """The same with log probabilities, up to a stop that this model is likely to say."""
+    fields = st.sampled_from(("e", ["s", "t"], ["a", "\N{SNOWMAN}"])).map(
+        lambda stop: {"stop": stop, "logprobs": 1}
+    )
+    room = st.integers(_LONGEST // 2, _LONGEST)
+    return fields.flatmap(lambda shape: _completions(shape, room))
+
+
 def calls() -> SearchStrategy[Request]:
     """The same with tools, most of which must be called and have room for it."""
     room = st.integers(_LONGEST_CALL // 2, _LONGEST_CALL)

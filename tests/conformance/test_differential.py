@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.answers import Answer, answer_of
-from tests.conformance.requests import A_CALL, Request, calls, requests
+from tests.conformance.requests import A_CALL, Request, calls, requests, stops
 from tests.livestar import DEADLINE_S, MODEL, LiveStar
 from tests.tiny import LAYERS_DRAFT, make_tiny_model
 
@@ -69,7 +69,7 @@ def test_random_requests_say_the_same_with_speculation_and_without(star: LiveSta
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(
-        st.tuples(calls(), *[requests()] * (AT_ONCE - 1)),
+        st.tuples(calls(), stops(), *[requests()] * (AT_ONCE - 2)),
         st.sampled_from(("auto", 2)),
     )
     def say_the_same(asked: tuple[Request, ...], speculation: str | int) -> None:
