@@ -40,7 +40,7 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
     depth_control: Literal["auto", "fixed"] = Field(
         "auto",
         description="auto: each round is as deep, and waited for or not, as promises the most "
-        "tokens a second; fixed: always STARSD_DRAFT_DEPTH, waited for if it fits the budget.",
+        "tokens a second; fixed: always STARSD_DRAFT_DEPTH, waited for as long as the budget lets it.",
     )
     draft_context: int = Field(
         256,
