@@ -40,7 +40,8 @@ class TargetSettings(ServiceSettings, PodSettings, ModelSettings):
     depth_control: Literal["auto", "fixed"] = Field(
         "auto",
         description="auto: each round is as deep, and waited for or not, as promises the most "
-        "tokens a second; fixed: always STARSD_DRAFT_DEPTH, waited for as long as the budget lets it.",
+        "tokens a second; fixed: always STARSD_DRAFT_DEPTH, waited for as long as the budget lets "
+        "it.",
     )
     draft_context: int = Field(
         256,
