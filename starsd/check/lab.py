@@ -123,6 +123,8 @@ class Lab:
         self.redis = EmbeddedRedis() if redis_url is None else None
         self._redis_url = redis_url or ""
         self._common = settings
+        self._ports: list[int] = []
+        """Given to services, which take them when they are up."""
         self.services: dict[str, Service] = {}
 
     def __enter__(self) -> Self:
@@ -147,7 +149,8 @@ class Lab:
 
     def start(self, name: str, kind: str, **settings: Any) -> Service:
         """Start a service; ``settings`` override those of the lab. Does not wait until ready."""
-        port, metrics_port = free_ports(2, LOCAL)
+        port, metrics_port = ports = free_ports(2, LOCAL, self._ports)
+        self._ports += ports
         given = {
             "id": name,
             "port": port,

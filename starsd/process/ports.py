@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Collection
 
 from starsd.errors import ConfigError
 
@@ -12,8 +13,8 @@ FIRST, LAST = 10_000, 32_767
 TRIES = 1000
 
 
-def free_ports(count: int, host: str) -> list[int]:
-    """``count`` different ports that are free on ``host`` now.
+def free_ports(count: int, host: str, besides: Collection[int] = ()) -> list[int]:
+    """``count`` different ports that are free on ``host`` now, none of ``besides``.
 
     Raises:
         ConfigError: there is none; ``host`` may be no address of this machine.
@@ -23,7 +24,7 @@ def free_ports(count: int, host: str) -> list[int]:
         if len(found) == count:
             return found
         port = FIRST + secrets.randbelow(LAST - FIRST + 1)
-        if port not in found and is_free(host, port):
+        if port not in (*found, *besides) and is_free(host, port):
             found.append(port)
     raise ConfigError(f"no free port on {host}: is it an address of this machine?")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from starsd.errors import ConfigError
+from starsd.process import ports
 from starsd.process.ports import choose_port, free_ports, is_free
 
 HOST = "127.0.0.1"
@@ -21,9 +22,18 @@ def taken() -> Iterator[int]:
 
 
 def test_free_ports_are_free_and_different() -> None:
-    ports = free_ports(20, HOST)
-    assert len(set(ports)) == 20
-    assert all(is_free(HOST, port) for port in ports)
+    found = free_ports(20, HOST)
+    assert len(set(found)) == 20
+    assert all(is_free(HOST, port) for port in found)
+
+
+def test_a_port_given_before_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    (given,) = free_ports(1, HOST)
+    for bound in ("FIRST", "LAST"):
+        monkeypatch.setattr(ports, bound, given)
+    assert free_ports(1, HOST) == [given]
+    with pytest.raises(ConfigError, match="no free port"):
+        free_ports(1, HOST, [given])
 
 
 def test_no_outgoing_connection_takes_them() -> None:
