@@ -25,10 +25,11 @@ $(STAMP): pyproject.toml constraints.txt scripts/make-venv
 run: $(STAMP)
 	exec $(BIN)/starsd up $(ARGS)
 
-# Two at a time; services that are shared by a file's tests file by file. What times a model has the
-# machine for itself.
+# Two at a time; services that are shared by a file's tests file by file. What times a model, or counts
+# what comes in time, has the machine for itself.
 PARALLEL := tests/unit tests/identity tests/deploy
-ALONE := $(patsubst %,tests/integration/test_%.py,bench bench_engine)
+ALONE := $(patsubst %,tests/%.py,faults/test_hub faults/test_two_hubs integration/test_bench \
+    integration/test_bench_engine)
 
 test: lint
 	status=0; \
