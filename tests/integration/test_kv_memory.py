@@ -20,6 +20,7 @@ def test_more_streams_than_fit_say_what_they_do_alone(tiny_model: Path) -> None:
         "batch_invariant": True,
         "wait_budget": 20,
         "ngram": 0,
+        "depth_control": "fixed",
     }
     hub = {**model, "kv_memory": "256KiB", "draft": LAYERS_DRAFT}
     asked = questions(STREAMS, max_tokens=120)
