@@ -1,4 +1,4 @@
-/* Vectors of 16 numbers, whatever the machine has; compilers split them where they must. */
+/* Vectors of so many numbers; compilers split them where the machine's are smaller. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -9,24 +9,31 @@
 
 enum { LANES = 16 };
 
-typedef float vf __attribute__((vector_size(64)));
-typedef int32_t vi __attribute__((vector_size(64)));
+#ifndef VECTOR
+#define VECTOR LANES
+#endif
+typedef float vf __attribute__((vector_size(4 * VECTOR)));
+typedef int32_t vi __attribute__((vector_size(4 * VECTOR)));
 
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE vf load(const float *from) { vf x; memcpy(&x, from, sizeof x); return x; }
 INLINE vf splat(float x) { return x - (vf){0}; }
 
-INLINE vf fma16(vf a, vf b, vf c) {
-#ifdef __AVX512F__
+INLINE vf fma_each(vf a, vf b, vf c) {
+#if VECTOR == 8 && defined __FMA__
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined __AVX512F__
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #else
     return a * b + c;
 #endif
 }
 
-INLINE vf max16(vf a, vf b) {
-#ifdef __AVX512F__
+INLINE vf max_each(vf a, vf b) {
+#if VECTOR == 8 && defined __AVX__
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined __AVX512F__
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
 #else
     vi keep = a > b;

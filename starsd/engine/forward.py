@@ -13,7 +13,7 @@ from starsd.engine.batch import Packed
 from starsd.engine.cuda import CudaGraphs, Graphs
 from starsd.engine.decoder import Decoder, Outcome, is_family
 from starsd.engine.invariant import make_linears_tiled
-from starsd.engine.linears import Dense, Linear, Pack, Prepacked, Tiled
+from starsd.engine.linears import Dense, Linear, Pack, Prepacked, Tiled, prepacks
 from starsd.engine.rows import check_taps
 from starsd.settings.model import ModelSettings
 
@@ -69,8 +69,8 @@ class TransformersForward:
 
 
 def packing(settings: ModelSettings, device: torch.device, dtype: torch.dtype) -> Pack:
-    """Which form linear layers take. float32 gains nothing by oneDNN's layout at one row."""
-    kind = Prepacked if device.type == "cpu" and dtype is torch.bfloat16 else Dense
+    """Which form linear layers take."""
+    kind = Prepacked if prepacks(device, dtype) else Dense
     if not settings.batch_invariant:
         return kind
 

@@ -51,6 +51,13 @@ class Prepacked:
         return product
 
 
+def prepacks(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether ``Prepacked`` works here and pays; float32 gains nothing by it at one row."""
+    brief = device.type == "cpu" and dtype is torch.bfloat16
+    # oneDNN has no bfloat16 for processors with AVX2 alone
+    return brief and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 class Tiled:
     """Multiplies ``TILE`` rows at a time, so that a row's bits depend on the row alone."""
 

@@ -23,8 +23,8 @@ class ModelSettings(Settings):
     revision: str = Field("main", description="Hub revision of the model.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="Type of weights and KV cache. auto: bfloat16 where compiled code has AMX or "
-        "AVX512-BF16 or torch has CUDA, float16 on MPS, else float32.",
+        description="Type of weights and KV cache. auto: bfloat16 where compiled code has AVX2, "
+        "AVX-512 or AMX or torch has CUDA, float16 on MPS, else float32.",
     )
     quantize: Literal["none", "int8", "int4"] = Field(
         "none",

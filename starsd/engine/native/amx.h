@@ -1,7 +1,7 @@
 /* Intel's tile registers: products of 16 rows with 16 outputs, one instruction. */
 #pragma once
 #include "vectors.h"
-#if defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__AVX512F__) && defined(__linux__)
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
 #define AMX
 #include <sys/syscall.h>
 #include <unistd.h>

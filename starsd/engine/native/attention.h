@@ -68,9 +68,11 @@ INLINE int straighten(const token *t, float *scores) {
 
 /* The keys that a token does not see score -inf. */
 INLINE void hide(const token *t, int end, float *scores) {
-    const vi count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const int32_t upward[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    vi count;
+    memcpy(&count, upward, sizeof count);
     const int first = straighten(t, scores);
-    for (int i = first / LANES * LANES; i < end; i += LANES) {
+    for (int i = first / VECTOR * VECTOR; i < end; i += VECTOR) {
         vi seen = count + i < first;
         vi score = (vi)load(scores + i) & seen, least = (vi)splat(-INFINITY) & ~seen;
         store(scores + i, (vf)(score | least));
@@ -94,7 +96,7 @@ INLINE void gather_branch(const lane *l, const token *t, int shared, int end, ui
     for (uint32_t bits = t->tree; bits; bits &= bits - 1)
         *next++ = t->start + __builtin_ctz(bits);
     for (int i = 0; i < end - shared; i += 2)
-        for (int d = 0; d < l->dim; d += LANES, to += 2 * LANES) {
+        for (int d = 0; d < l->dim; d += VECTOR, to += 2 * VECTOR) {
             vi low = pairs_at(l->values + ((size_t)(key[i] / 2) * l->dim + d) * 2);
             vi high = pairs_at(l->values + ((size_t)(key[i + 1] / 2) * l->dim + d) * 2);
             if (key[i] % 2) low >>= 16;
@@ -113,7 +115,7 @@ INLINE int of_one_token(const lookup *who, int count) {
 
 INLINE float top_of(const float *scores, int count) {
     vf top = load(scores);
-    for (int i = LANES; i < count; i += LANES) top = max16(top, load(scores + i));
+    for (int i = VECTOR; i < count; i += VECTOR) top = max_each(top, load(scores + i));
     return max_of(top);
 }
 
@@ -193,7 +195,7 @@ INLINE float soften_briefly(float *scores, int count) {
     uint16_t *to = (uint16_t *)scores;
     vf peak = splat(top_of(scores, count)), sum = {0};
     for (int i = 0; i < count; i += LANES) {
-        vf e = power16(load(scores + i) - peak);
+        vf e = power_each(load(scores + i) - peak);
         sum += e;
         brief(e, to + i);
     }
@@ -255,30 +257,31 @@ static void look_up_tiled(const lane *l, const lookup *who, int count, float *de
 /* Scores of some sixteens of keys for `n` lookups, both constants where this is inlined. */
 INLINE void score(const uint16_t *keys, int blocks, const lookup *who, int n, int dim,
                   float *scores, int stride, supply *soon) {
+    const int vectors = blocks * VECTORS;
     vf sum[TALL][WIDE];
     for (int h = 0; h < n; h++)
-        for (int b = 0; b < blocks; b++) sum[h][b] = splat(0);
+        for (int v = 0; v < vectors; v++) sum[h][v] = splat(0);
     for (int i = 0; i < dim; i += 2) {
         if (i % 16 == 0)
             for (int b = 0; b < blocks; b += 2) fetch_next(soon);
-        for (int b = 0; b < blocks; b++) {
-            vi pairs = pairs_at(keys + (b * dim + i) * LANES);
+        for (int v = 0; v < vectors; v++) {
+            vi pairs = pairs_at(keys + (v / VECTORS * dim + i) * LANES + v % VECTORS * 2 * VECTOR);
             for (int h = 0; h < n; h++) {
                 const float *query = who[h].query + i;
-                sum[h][b] = fma16(half_of(pairs, 0), splat(query[0]), sum[h][b]);
-                sum[h][b] = fma16(half_of(pairs, 1), splat(query[1]), sum[h][b]);
+                sum[h][v] = fma_each(half_of(pairs, 0), splat(query[0]), sum[h][v]);
+                sum[h][v] = fma_each(half_of(pairs, 1), splat(query[1]), sum[h][v]);
             }
         }
     }
     for (int h = 0; h < n; h++)
-        for (int b = 0; b < blocks; b++) store(scores + h * stride + b * LANES, sum[h][b]);
+        for (int v = 0; v < vectors; v++) store(scores + h * stride + v * VECTOR, sum[h][v]);
 }
 
 /* Scores become weights 2^(score - largest); returns one over their sum. */
 INLINE float soften(float *scores, int count) {
     vf peak = splat(top_of(scores, count)), sum = {0};
-    for (int i = 0; i < count; i += LANES) {
-        vf e = power16(load(scores + i) - peak);
+    for (int i = 0; i < count; i += VECTOR) {
+        vf e = power_each(load(scores + i) - peak);
         store(scores + i, e);
         sum += e;
     }
@@ -295,7 +298,7 @@ typedef struct {
     supply *soon;
 } reading;
 
-/* Some sixteens of dimensions of the weighted values for `n` lookups. */
+/* Some vectors of dimensions of the weighted values for `n` lookups. */
 INLINE void mix(const reading *r, int n, int at, int columns) {
     const int dim = r->l->dim, stride = r->l->length + APART;
     vf sum[TALL][WIDE];
@@ -306,32 +309,33 @@ INLINE void mix(const reading *r, int n, int at, int columns) {
                                              : r->tail + (i - r->shared) * dim;
         if (i % 8 == 0) fetch_next(r->soon);
         for (int c = 0; c < columns; c++) {
-            vi pairs = pairs_at(from + (at + c * LANES) * 2);
+            vi pairs = pairs_at(from + (at + c * VECTOR) * 2);
             for (int h = 0; h < n; h++) {
                 const float *weight = r->scores + h * stride + i;
-                sum[h][c] = fma16(half_of(pairs, 0), splat(weight[0]), sum[h][c]);
-                sum[h][c] = fma16(half_of(pairs, 1), splat(weight[1]), sum[h][c]);
+                sum[h][c] = fma_each(half_of(pairs, 0), splat(weight[0]), sum[h][c]);
+                sum[h][c] = fma_each(half_of(pairs, 1), splat(weight[1]), sum[h][c]);
             }
         }
     }
     for (int h = 0; h < n; h++)
         for (int c = 0; c < columns; c++)
-            store(r->who[h].out + at + c * LANES, sum[h][c] * splat(r->factor[h]));
+            store(r->who[h].out + at + c * VECTOR, sum[h][c] * splat(r->factor[h]));
 }
 
 INLINE void look_up_some(reading r, int n) {
     const int end = r.l->end, dim = r.l->dim, stride = r.l->length + APART;
     int i = 0, at = 0;
-    for (; end - i >= WIDE * LANES; i += WIDE * LANES)
-        score(r.l->keys + (size_t)i * dim, WIDE, r.who, n, dim, r.scores + i, stride, r.soon);
+    for (; end - i >= WIDE * VECTOR; i += WIDE * VECTOR)
+        score(r.l->keys + (size_t)i * dim, WIDE / VECTORS, r.who, n, dim, r.scores + i, stride,
+              r.soon);
     for (; i < end; i += LANES)
         score(r.l->keys + (size_t)i * dim, 1, r.who, n, dim, r.scores + i, stride, r.soon);
     for (int h = 0; h < n; h++) {
         hide(r.who[h].t, end, r.scores + h * stride);
         r.factor[h] = soften(r.scores + h * stride, end);
     }
-    for (; dim - at >= WIDE * LANES; at += WIDE * LANES) mix(&r, n, at, WIDE);
-    for (; at < dim; at += LANES) mix(&r, n, at, 1);
+    for (; dim - at >= WIDE * VECTOR; at += WIDE * VECTOR) mix(&r, n, at, WIDE);
+    for (; at < dim; at += VECTOR) mix(&r, n, at, 1);
 }
 
 /* In groups as equal as can be. */

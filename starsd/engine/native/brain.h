@@ -5,11 +5,11 @@
 #pragma once
 #include "matrix.h"
 
-/* Columns at once; where they are widened first, that takes registers. */
+/* Columns at once. */
 #ifdef __AVX512BF16__
 enum { BRAINS = WIDE };
 #else
-enum { BRAINS = 2 };
+enum { BRAINS = WIDENED / VECTORS };
 #endif
 
 INLINE const uint8_t *brain_at(const matrix *w, int column) {
@@ -17,8 +17,8 @@ INLINE const uint8_t *brain_at(const matrix *w, int column) {
 }
 
 INLINE void brain_row(const float *x, int inputs, int row, activations *to) {
-    uint8_t *out = to->data + (size_t)row * inputs * 2;
-    for (int i = 0; i < inputs; i += LANES) brief(load(x + i), out + 2 * i);
+    brief_t *out = (brief_t *)to->data + (size_t)row * inputs;
+    for (int i = 0; i < inputs; i += VECTOR) brief_to(load(x + i), out + i);
 }
 
 INLINE float brain(const uint8_t *x, int index) {
@@ -34,27 +34,29 @@ INLINE float brain(const uint8_t *x, int index) {
 INLINE void brain_block(const product *p, int index, int columns, int first, int rows,
                         upcoming next) {
     const matrix *w = p->w;
-    const int line = w->inputs * 2, size = w->inputs * LANES * 2;
-    const uint8_t *row = p->x->data + (size_t)first * line, *tile[BRAINS];
-    vf sums[BRAINS][TALL];
-    for (int c = 0; c < columns; c++) {
-        const int column = column_of(p, index + c);
-        tile[c] = brain_at(w, column);
-        for (int r = 0; r < rows; r++) sums[c][r] = bias_of(w, column);
+    const int inputs = w->inputs, vectors = columns * VECTORS;
+    const brief_t *row = (const brief_t *)p->x->data + (size_t)first * inputs;
+    const uint8_t *tile[BRAINS * VECTORS];
+    vf sums[BRAINS * VECTORS][TALL];
+    for (int v = 0; v < vectors; v++) {
+        const int column = column_of(p, index + v / VECTORS);
+        tile[v] = brain_at(w, column) + v % VECTORS * sizeof(vi);
+        for (int r = 0; r < rows; r++) sums[v][r] = bias_of(w, column, v % VECTORS);
     }
-    for (int i = 0; i < size; i += sizeof(vi), row += 4) {
-        vi pairs[BRAINS];
-        for (int c = 0; c < columns; c++) memcpy(pairs + c, tile[c] + i, sizeof *pairs);
+    for (int i = 0; i < inputs; i += 2, row += 2) {
+        vi pairs[BRAINS * VECTORS];
+        for (int v = 0; v < vectors; v++)
+            memcpy(pairs + v, tile[v] + i * LANES * 2, sizeof *pairs);
         fetch_lines(&next);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
-            for (int c = 0; c < columns; c++)
-                sums[c][r] = dot2(sums[c][r], pairs[c], row + r * line);
+            for (int v = 0; v < vectors; v++)
+                sums[v][r] = dot2(sums[v][r], pairs[v], row + r * inputs);
     }
     for (int r = 0; r < rows; r++) {
-        vf values[BRAINS];
-        for (int c = 0; c < columns; c++) values[c] = sums[c][r];
+        vf values[BRAINS * VECTORS];
+        for (int v = 0; v < vectors; v++) values[v] = sums[v][r];
         put_columns(p, index, columns, first + r, values);
     }
 }

@@ -45,9 +45,9 @@ typedef struct {
 
 static void normalise(const float *x, const float *weight, int width, float eps, float *out) {
     vf squares = {0};
-    for (int i = 0; i < width; i += LANES) squares = fma16(load(x + i), load(x + i), squares);
+    for (int i = 0; i < width; i += VECTOR) squares = fma_each(load(x + i), load(x + i), squares);
     vf factor = splat(1.0f / sqrtf(sum_of(squares) / (float)width + eps));
-    for (int i = 0; i < width; i += LANES)
+    for (int i = 0; i < width; i += VECTOR)
         store(out + i, load(x + i) * factor * load(weight + i));
 }
 
@@ -55,7 +55,7 @@ static void normalise(const float *x, const float *weight, int width, float eps,
 static void rotate(float *head, const float *cos, const float *sin, int half, float growth) {
     float *other = head + half;
     int i = 0;
-    for (; i + LANES <= half; i += LANES) {
+    for (; i + VECTOR <= half; i += VECTOR) {
         const vf a = load(head + i), b = load(other + i);
         store(head + i, (a * load(cos + i) - b * load(sin + i)) * growth);
         store(other + i, (b * load(cos + i) + a * load(sin + i)) * growth);
@@ -72,17 +72,17 @@ INLINE size_t lane_of(const model *m, int index, const token *t, int kv_head) {
 }
 
 /* Finite, whatever a model does: what a token does not see is multiplied by 0. */
-INLINE vf bounded(vf x) { return -max16(-max16(x, splat(-3e38f)), splat(-3e38f)); }
+INLINE vf bounded(vf x) { return -max_each(-max_each(x, splat(-3e38f)), splat(-3e38f)); }
 
 static void keep(const model *m, int index, const token *t, const float *key, const float *value) {
     for (int h = 0; h < m->kv_heads; h++, key += m->dim, value += m->dim) {
         const size_t lane = lane_of(m, index, t, h), block = t->place / LANES * LANES;
         uint16_t *keys = m->keys + lane + block * m->dim + t->place % LANES * 2;
         uint16_t *values = m->values + lane + (size_t)(t->place / 2) * m->dim * 2;
-        for (int i = 0; i < m->dim; i += LANES) {
-            uint16_t some[LANES];
+        for (int i = 0; i < m->dim; i += VECTOR) {
+            uint16_t some[VECTOR];
             brief(bounded(load(key + i)), some);
-            for (int j = 0; j < LANES; j += 2)
+            for (int j = 0; j < VECTOR; j += 2)
                 memcpy(keys + (i + j) / 2 * LANES * 2, some + j, 2 * sizeof *some);
             brief_apart(bounded(load(value + i)), t->place % 2, values + i * 2);
         }
@@ -161,7 +161,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 /* For rows of up to `width` numbers, as matrices take them. */
 static int allocate_rows(forward *f, size_t width) {
     const size_t rows = f->rows;
-    f->x.data = aligned(rows * (width * 2 + DEEP));
+    f->x.data = aligned(rows * (width + DEEP) * sizeof(brief_t)); /* the widest of them */
     f->x.low = aligned(rows * (width + DEEP));
     f->x.scale = aligned(rows * width / GROUP * sizeof(float));
     f->x.sum = aligned(rows * width / GROUP * sizeof(float));
@@ -274,7 +274,7 @@ static void tap(forward *f, int index) {
             float *x = f->wide + (size_t)r * width;
             uint16_t *to = m->features + ((size_t)r * m->taps + t) * width;
             if (last) normalise(h, m->norm, width, m->eps, x), h = x;
-            for (int i = 0; i < width; i += LANES) brief(load(h + i), to + i);
+            for (int i = 0; i < width; i += VECTOR) brief(load(h + i), to + i);
         }
         charge(f, ELEMENTWISE);
     }
@@ -346,6 +346,8 @@ const char *starsd_arithmetic(void) {
     return "avx512bf16";
 #elif defined __AVX512F__
     return "avx512";
+#elif defined __AVX2__
+    return "avx2";
 #else
     return "portable";
 #endif

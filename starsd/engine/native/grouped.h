@@ -15,12 +15,18 @@ INLINE const uint8_t *grouped_at(const matrix *w, int column) {
 }
 
 INLINE void quantise_group(const float *x, int8_t *q, float *step, float *sum) {
-    vf low = load(x), high = load(x + LANES);
-    float top = max_of(max16(max16(low, -low), max16(high, -high)));
-    vs whole = whole32(x, splat(top > 0 ? 127 / top : 0));
-    narrow(whole, q);
+    vf most = {0};
+    vi count = {0};
+    for (int i = 0; i < GROUP; i += VECTOR)
+        most = max_each(most, max_each(load(x + i), -load(x + i)));
+    const float top = max_of(most), factor = top > 0 ? 127 / top : 0;
+    for (int i = 0; i < GROUP; i += 2 * VECTOR) {
+        const vs whole = whole_of(x + i, splat(factor));
+        narrow(whole, q + i);
+        count += pairs_of(whole);
+    }
     *step = top / 127;
-    *sum = *step * (float)count_of(pairs_of(whole));
+    *sum = *step * (float)count_of(count);
 }
 
 INLINE void grouped_row(const float *x, int inputs, int row, activations *to) {
@@ -31,19 +37,34 @@ INLINE void grouped_row(const float *x, int inputs, int row, activations *to) {
     }
 }
 
-INLINE void unpack(const uint8_t *from, vb quads[QUADS]) {
+/* Vector `part` of a tile's. */
+INLINE void unpack(const uint8_t *tile, int part, vb quads[QUADS]) {
+    const uint8_t *from = tile + HEADER + part * sizeof *quads;
     for (int i = 0; i < QUADS / 2; i++) {
         vb both;
-        memcpy(&both, from + i * sizeof both, sizeof both);
+        memcpy(&both, from + i * LANES * 4, sizeof both);
         quads[i] = both & 15;
         quads[i + QUADS / 2] = both >> 4;
     }
 }
 
-/* What a group adds to 16 outputs of a row. */
+/* Of a row's bytes with weights. */
+INLINE vi products_of(const vb quads[QUADS], const int8_t *q) {
+#ifdef __AVX512VNNI__
+    vi sum = {0};
+    for (int j = 0; j < QUADS; j++) sum = dot4(sum, quads[j], q + 4 * j);
+    return sum;
+#else
+    vs sum = {0}; /* at most 15 * 127 * 16 */
+    for (int j = 0; j < QUADS; j++) sum += pairs_of_bytes(quads[j], q + 4 * j);
+    return pairs_of(sum);
+#endif
+}
+
+/* What a group adds to outputs of a row. */
 INLINE vf add_group(vf sum, vi products, vf scale, vf least, const float *step, const float *total) {
-    sum = fma16(__builtin_convertvector(products, vf), scale * splat(*step), sum);
-    return fma16(least, splat(*total), sum);
+    sum = fma_each(__builtin_convertvector(products, vf), scale * splat(*step), sum);
+    return fma_each(least, splat(*total), sum);
 }
 
 /* 16 outputs of some rows, a constant number where this is inlined. */
@@ -54,22 +75,26 @@ INLINE void grouped_block(const product *p, int index, int first, int rows, upco
     const uint8_t *tile = grouped_at(w, column);
     const int8_t *row = (int8_t *)x->data + (size_t)first * inputs;
     const float *step = x->scale + first, *total = x->sum + first;
-    vf sums[TALL];
-    for (int r = 0; r < rows; r++) sums[r] = bias_of(w, column);
+    vf sums[VECTORS][TALL];
+    for (int v = 0; v < VECTORS; v++)
+        for (int r = 0; r < rows; r++) sums[v][r] = bias_of(w, column, v);
     for (int g = 0; g < inputs; g += GROUP, tile += TILE4, step += x->rows, total += x->rows) {
-        vf scale = widen((const _Float16 *)tile), least = widen((const _Float16 *)tile + LANES);
-        vb quads[QUADS];
-        unpack(tile + HEADER, quads);
         for (int i = 0; i < TILE4; i += 64) fetch_lines(&next);
+        for (int v = 0; v < VECTORS; v++) {
+            const _Float16 *facts = (const _Float16 *)tile + v * VECTOR;
+            const vf scale = widen(facts), least = widen(facts + LANES);
+            vb quads[QUADS];
+            unpack(tile, v, quads);
+            __asm__("" : "+r"(row)); /* else broadcasts of all rows are kept in memory */
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            const int8_t *q = row + r * inputs + g;
-            vi products = {0};
-            for (int j = 0; j < QUADS; j++) products = dot4(products, quads[j], q + 4 * j);
-            sums[r] = add_group(sums[r], products, scale, least, step + r, total + r);
+            for (int r = 0; r < rows; r++) {
+                const vi products = products_of(quads, row + r * inputs + g);
+                sums[v][r] = add_group(sums[v][r], products, scale, least, step + r, total + r);
+            }
         }
     }
-    for (int r = 0; r < rows; r++) put(p, index, first + r, sums[r]);
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECTORS; v++) put(p, index, v, first + r, sums[v][r]);
 }
 
 #ifdef AMX
@@ -85,9 +110,9 @@ INLINE void multiply_pair(const uint8_t *tile, const uint8_t *q, int inputs, int
                           vi products[2][BLOCK]) {
     vb quads[2][QUADS];
     fetch_tile(tile);
-    unpack(tile + HEADER, quads[0]);
+    unpack(tile, 0, quads[0]);
     if (two) fetch_tile(tile + TILE4);
-    if (two) unpack(tile + TILE4 + HEADER, quads[1]);
+    if (two) unpack(tile + TILE4, 0, quads[1]);
     settle();
     _tile_zero(0);
     _tile_loadd(1, q, inputs);
@@ -116,7 +141,7 @@ INLINE void grouped_tiles(const product *p, int index, int first, int rows, int 
     const float *step = x->scale + first, *total = x->sum + first;
     vf sum[BLOCK];
     vi products[2][2][BLOCK];
-    for (int r = 0; r < rows; r++) sum[r] = bias_of(w, column);
+    for (int r = 0; r < rows; r++) sum[r] = bias_of(w, column, 0);
     multiply_pair(tile, q, w->inputs, groups > 1, products[0]);
     for (int g = 0; g < groups; g += 2, tile += 2 * TILE4) {
         if (g + 2 < groups)
@@ -132,7 +157,7 @@ INLINE void grouped_tiles(const product *p, int index, int first, int rows, int 
             step += x->rows, total += x->rows;
         }
     }
-    for (int r = done; r < rows; r++) put(p, index, first + r, sum[r]);
+    for (int r = done; r < rows; r++) put(p, index, 0, first + r, sum[r]);
 }
 
 static void grouped_tiled(const product *p, int from, int end) {

@@ -24,8 +24,8 @@ from starsd.settings.model import ModelSettings
 log = structlog.get_logger()
 
 _BRAIN = ("auto", "bfloat16")
-_MULTIPLIED = ("amx", "avx512bf16")
-"""Arithmetic of processors that multiply bfloat16; others have to widen it first."""
+_SLOW = "portable"
+"""Arithmetic without wide vectors; torch's own code may have them."""
 
 Derived = Callable[[], Source]
 """Weights that are not as they lie in the folder, from torch."""
@@ -78,7 +78,7 @@ def wants_native(settings: ModelSettings) -> bool:
 def prefers_float32(settings: ModelSettings, compiled: ctypes.CDLL) -> bool:
     """Whether the choice is ours, and torch's float32 faster than compiled bfloat16."""
     open_choice = settings.dtype == "auto" and settings.quantize == "none"
-    return open_choice and arithmetic(compiled) not in _MULTIPLIED
+    return open_choice and arithmetic(compiled) == _SLOW
 
 
 def _architecture(folder: Path, settings: ModelSettings) -> Architecture | None:

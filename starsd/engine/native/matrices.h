@@ -54,12 +54,18 @@ INLINE int pass(const product *p, int bits, int from, int end, int columns) {
     return from;
 }
 
+/* Those that are left over one at a time. */
+INLINE void passes(const product *p, int bits, int from, int end, int columns) {
+    if (columns > 1) from = pass(p, bits, from, end, columns);
+    pass(p, bits, from, end, 1);
+}
+
 /* Sums in vector registers. */
 static void multiply_plainly(const product *p, int from, int end) {
     if (p->w->bits == 16)
-        from = pass(p, 16, from, end, BRAINS), pass(p, 16, from, end, 1);
+        passes(p, 16, from, end, BRAINS);
     else if (p->w->bits == 8)
-        from = pass(p, 8, from, end, WHOLES), pass(p, 8, from, end, 1);
+        passes(p, 8, from, end, WHOLES);
     else
         pass(p, 4, from, end, 1);
 }

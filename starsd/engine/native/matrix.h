@@ -20,8 +20,9 @@ typedef struct {
     int32_t *begin; /* [2, rows, 16], of 8 bits only: what sums of the high and low bytes start from */
 } activations;
 
-INLINE vf bias_of(const matrix *w, int column) {
-    return w->bias ? load(w->bias + column * LANES) : splat(0);
+/* Of vector `part` of a column. */
+INLINE vf bias_of(const matrix *w, int column, int part) {
+    return w->bias ? load(w->bias + column * LANES + part * VECTOR) : splat(0);
 }
 
 /* What becomes of a result. GATED: the first half of the outputs are gates, and silu(gate) times
@@ -61,13 +62,13 @@ INLINE int column_of(const product *p, int index) {
 }
 
 INLINE vf silu(vf x) {
-    return x * inverse16(splat(1) + power16(min16(x * splat(-LOG2_E), splat(120))));
+    return x * inverse_each(splat(1) + power_each(min_each(x * splat(-LOG2_E), splat(120))));
 }
 
-/* 16 outputs of a row. */
-INLINE void put(const product *p, int index, int row, vf value) {
+/* Vector `part` of 16 outputs of a row. */
+INLINE void put(const product *p, int index, int part, int row, vf value) {
     const int place = p->how == GATED ? index / 2 : index;
-    float *out = p->out + (size_t)row * p->stride + place * LANES;
+    float *out = p->out + (size_t)row * p->stride + place * LANES + part * VECTOR;
     if (p->how == ADDED) value = load(out) + value;
     if (p->how == GATED && index % 2) value = silu(load(out)) * value;
     store(out, value);
@@ -77,10 +78,13 @@ INLINE void put(const product *p, int index, int row, vf value) {
 INLINE void put_columns(const product *p, int index, int columns, int row, const vf *values) {
     if (p->how == GATED && columns > 1) {
         float *out = p->out + (size_t)row * p->stride + index / 2 * LANES;
-        for (int c = 0; c < columns; c += 2)
-            store(out + c / 2 * LANES, silu(values[c]) * values[c + 1]);
+        for (int v = 0; v < columns / 2 * VECTORS; v++, out += VECTOR) {
+            const vf *gate = values + v / VECTORS * 2 * VECTORS + v % VECTORS;
+            store(out, silu(gate[0]) * gate[VECTORS]);
+        }
     } else
-        for (int c = 0; c < columns; c++) put(p, index + c, row, values[c]);
+        for (int v = 0; v < columns * VECTORS; v++)
+            put(p, index + v / VECTORS, v % VECTORS, row, values[v]);
 }
 
 /* The last block of 16 rows begins early rather than being short: same bits, one shape. */

@@ -52,11 +52,11 @@ INLINE vl times(vl a, uint32_t b) {
 /* 2^(x * scale) for x * scale <= 0, to 3e-6 beside the error of that product; never under 2^-126. */
 INLINE vf power(vf x, vf scale) {
     const vf magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
-    x = max16(x * scale, splat(-126.0f));
+    x = max_each(x * scale, splat(-126.0f));
     vf shifted = x + magic, f = x - (shifted - magic);
-    vf p = fma16(f, splat(9.58283e-3f), splat(5.59064e-2f));
-    p = fma16(p, f, splat(2.40241e-1f));
-    p = fma16(p, f, splat(6.931242e-1f));
-    p = fma16(p, f, splat(1.0f));
+    vf p = fma_each(f, splat(9.58283e-3f), splat(5.59064e-2f));
+    p = fma_each(p, f, splat(2.40241e-1f));
+    p = fma_each(p, f, splat(6.931242e-1f));
+    p = fma_each(p, f, splat(1.0f));
     return (vf)((vi)p + ((vi)shifted << 23));
 }

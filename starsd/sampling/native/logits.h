@@ -74,7 +74,7 @@ static int survey(row *r, maxima *m, double *mass) {
         vf best = load(x), sum = best; /* sums keep a NaN */
         for (int i = LANES; i < CHUNK; i += LANES) {
             vf v = load(x + i);
-            best = max16(best, v);
+            best = max_each(best, v);
             sum += v;
         }
         memcpy(m->of + c * LANES, &best, sizeof best);

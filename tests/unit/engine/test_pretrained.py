@@ -103,15 +103,15 @@ def test_compiled(tiny_model: Path, cache_dir: Path) -> None:
     assert not compiled(tiny_model, cache_dir, dtype="float32")
 
 
-@pytest.mark.parametrize("found", ["amx", "avx512bf16", "avx512", "portable"])
-def test_auto_is_compiled_where_bfloat16_is_multiplied(
+@pytest.mark.parametrize("found", ["amx", "avx512bf16", "avx512", "avx2", "portable"])
+def test_auto_is_compiled_where_vectors_are_wide(
     tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, found: str
 ) -> None:
     monkeypatch.setattr(loading, "arithmetic", lambda library: found)
     runner = make_runner(tiny_model, cache_dir=cache_dir, dtype="auto")
-    multiplied = found in ("amx", "avx512bf16")
-    assert isinstance(runner, NativeRunner) == multiplied
-    assert ("bfloat16" if multiplied else "float32") in runner.fingerprint
+    wide = found != "portable"
+    assert isinstance(runner, NativeRunner) == wide
+    assert ("bfloat16" if wide else "float32") in runner.fingerprint
 
 
 def test_auto_without_a_compiler_is_float32(

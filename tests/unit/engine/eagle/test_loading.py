@@ -75,10 +75,10 @@ def test_compiled_where_a_model_would_be(
     assert isinstance(head, NativeHead if native else TorchHead)
 
 
-def test_torch_where_bfloat16_is_not_multiplied(
+def test_torch_where_vectors_are_narrow(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_loading, "arithmetic", lambda _: "avx512")
+    monkeypatch.setattr(native_loading, "arithmetic", lambda _: "portable")
     folder = write(tmp_path, eagle3(), EAGLE3)
     assert isinstance(load_head(settings(folder, dtype="auto"), folder), TorchHead)
     assert isinstance(load_head(settings(folder, dtype="bfloat16"), folder), NativeHead)
