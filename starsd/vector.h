@@ -1,4 +1,4 @@
-/* Vectors of so many numbers; compilers split them where the machine's are smaller. */
+/* Vectors of as many numbers as the machine's registers hold. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -7,11 +7,15 @@
 #include <immintrin.h>
 #endif
 
-enum { LANES = 16 };
-
-#ifndef VECTOR
-#define VECTOR LANES
+#ifdef __AVX512F__
+#define VECTOR 16
+#elif defined __AVX2__
+#define VECTOR 8
+#else
+#define VECTOR 4
 #endif
+enum { LANES = 16, VECTORS = LANES / VECTOR }; /* much is laid out in sixteens */
+
 typedef float vf __attribute__((vector_size(4 * VECTOR)));
 typedef int32_t vi __attribute__((vector_size(4 * VECTOR)));
 
@@ -39,4 +43,12 @@ INLINE vf max_each(vf a, vf b) {
     vi keep = a > b;
     return (vf)(((vi)a & keep) | ((vi)b & ~keep));
 #endif
+}
+
+/* 0, 1, 2, ... */
+INLINE vi count_up(void) {
+    static const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    vi x;
+    memcpy(&x, numbers, sizeof x);
+    return x;
 }

@@ -68,12 +68,9 @@ INLINE int straighten(const token *t, float *scores) {
 
 /* The keys that a token does not see score -inf. */
 INLINE void hide(const token *t, int end, float *scores) {
-    static const int32_t upward[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    vi count;
-    memcpy(&count, upward, sizeof count);
     const int first = straighten(t, scores);
     for (int i = first / VECTOR * VECTOR; i < end; i += VECTOR) {
-        vi seen = count + i < first;
+        vi seen = count_up() + i < first;
         vi score = (vi)load(scores + i) & seen, least = (vi)splat(-INFINITY) & ~seen;
         store(scores + i, (vf)(score | least));
     }

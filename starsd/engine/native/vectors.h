@@ -1,17 +1,8 @@
-/* What a forward does with vectors, which are as wide as registers. */
+/* What a forward does with vectors. */
 #pragma once
-#ifdef __AVX512F__
-#define VECTOR 16
-#elif defined __AVX2__
-#define VECTOR 8
-#else
-#define VECTOR 4
-#endif
 #include "vector.h"
 
 enum { AHEAD = 8192 }; /* bytes from weights in use to those that the cache is told to fetch */
-
-enum { VECTORS = LANES / VECTOR }; /* vectors to 16 numbers */
 
 /* Vectors of sums that the registers hold: so many beside each other, fewer where weights have to
  * be widened first, for so many rows. */

@@ -2,8 +2,8 @@
 #pragma once
 #include "vector.h"
 
-typedef uint32_t vu __attribute__((vector_size(64)));
-typedef uint64_t vl __attribute__((vector_size(64)));
+typedef uint32_t vu __attribute__((vector_size(4 * VECTOR)));
+typedef uint64_t vl __attribute__((vector_size(4 * VECTOR)));
 
 #ifdef __clang__
 #define SHUFFLE __builtin_shufflevector
@@ -11,20 +11,32 @@ typedef uint64_t vl __attribute__((vector_size(64)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vl){__VA_ARGS__})
 #endif
 
-static const vi COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+/* The first halves of two vectors, in turn, and the second halves. */
+INLINE void interleave(vl a, vl b, vl to[2]) {
+#if VECTOR == 16
+    to[0] = SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    to[1] = SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#elif VECTOR == 8
+    to[0] = SHUFFLE(a, b, 0, 4, 1, 5), to[1] = SHUFFLE(a, b, 2, 6, 3, 7);
+#else
+    to[0] = SHUFFLE(a, b, 0, 2), to[1] = SHUFFLE(a, b, 1, 3);
+#endif
+}
 
 /* A bit for each lane that is true. */
 INLINE uint32_t lanes(vi yes) {
 #ifdef __AVX512F__
     return _mm512_test_epi32_mask((__m512i)yes, (__m512i)yes);
+#elif VECTOR == 8
+    return (uint32_t)_mm256_movemask_ps((__m256)yes);
 #else
     uint32_t bits = 0;
-    for (int i = 0; i < LANES; i++) bits |= (uint32_t)(yes[i] & 1) << i;
+    for (int i = 0; i < VECTOR; i++) bits |= (uint32_t)(yes[i] & 1) << i;
     return bits;
 #endif
 }
 
-/* These lanes side by side; what follows them, up to 16, is lost. */
+/* These lanes side by side; what follows them, up to a vector, is lost. */
 INLINE void pack(uint32_t bits, vi x, void *to) {
 #ifdef __AVX512F__
     _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((__mmask16)bits, (__m512i)x));
@@ -38,12 +50,8 @@ INLINE void pack(uint32_t bits, vi x, void *to) {
 INLINE vl times(vl a, uint32_t b) {
 #ifdef __AVX512F__
     return (vl)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
-#elif defined __AVX2__
-    __m256i half[2];
-    memcpy(half, &a, sizeof a);
-    for (int i = 0; i < 2; i++) half[i] = _mm256_mul_epu32(half[i], _mm256_set1_epi64x(b));
-    memcpy(&a, half, sizeof a);
-    return a;
+#elif VECTOR == 8
+    return (vl)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
 #else
     return (a & 0xffffffffu) * b;
 #endif

@@ -17,7 +17,7 @@ static noise noise_of(uint64_t seed, uint32_t position) {
     return n;
 }
 
-/* The four words of 8 quads of tokens, in low halves. */
+/* The four words of some quads of tokens, in low halves. */
 INLINE void philox(const noise *n, vl quads, vl words[4]) {
     vl a = quads, b = n->position - (vl){0}, c = {0}, d = {0};
     for (int i = 0; i < 10; i++) {
@@ -30,16 +30,17 @@ INLINE void philox(const noise *n, vl quads, vl words[4]) {
     words[0] = a, words[1] = b, words[2] = c, words[3] = d;
 }
 
-/* Words of the 32 tokens from `first`, a multiple of 4, on. */
+/* Words of the next two vectors of tokens from `first`, a multiple of 4, on. */
 INLINE void words_from(const noise *n, uint64_t first, vu words[2]) {
-    vl w[4];
-    philox(n, (vl){0, 1, 2, 3, 4, 5, 6, 7} + first / 4, w);
-    vl front = (w[0] & LOW) | (w[1] << 32), back = (w[2] & LOW) | (w[3] << 32);
-    words[0] = (vu)SHUFFLE(front, back, 0, 8, 1, 9, 2, 10, 3, 11);
-    words[1] = (vu)SHUFFLE(front, back, 4, 12, 5, 13, 6, 14, 7, 15);
+    static const uint64_t numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    vl w[4], quads, both[2];
+    memcpy(&quads, numbers, sizeof quads);
+    philox(n, quads + first / 4, w);
+    interleave((w[0] & LOW) | (w[1] << 32), (w[2] & LOW) | (w[3] << 32), both);
+    words[0] = (vu)both[0], words[1] = (vu)both[1];
 }
 
-INLINE vl words_of_8(const noise *n, vl ids) {
+INLINE vl words_of_half(const noise *n, vl ids) {
     vl w[4], which = ids & 3;
     philox(n, ids >> 2, w);
     for (uint64_t i = 1; i < 4; i++) {
@@ -49,15 +50,15 @@ INLINE vl words_of_8(const noise *n, vl ids) {
     return w[0] & LOW;
 }
 
-/* Words of any 16 tokens. */
+/* Words of any tokens. */
 INLINE vu words_of(const noise *n, const uint32_t *ids) {
     vu words;
-    for (int i = 0; i < LANES; i += 8) {
-        uint32_t eight __attribute__((vector_size(32)));
-        memcpy(&eight, ids + i, sizeof eight);
-        vl w = words_of_8(n, __builtin_convertvector(eight, vl));
-        eight = __builtin_convertvector(w, __typeof__(eight));
-        memcpy((uint32_t *)&words + i, &eight, sizeof eight);
+    for (int i = 0; i < VECTOR; i += VECTOR / 2) {
+        uint32_t half __attribute__((vector_size(2 * VECTOR)));
+        memcpy(&half, ids + i, sizeof half);
+        vl w = words_of_half(n, __builtin_convertvector(half, vl));
+        half = __builtin_convertvector(w, __typeof__(half));
+        memcpy((uint32_t *)&words + i, &half, sizeof half);
     }
     return words;
 }

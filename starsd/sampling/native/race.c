@@ -53,19 +53,19 @@ INLINE void enter(front *f, const row *r, int first, vf x, vu words) {
 
 static void run_all(front *f, const row *r, const maxima *m, const noise *n) {
     for (int c = 0; c < r->chunks; c++) {
-        if (!lanes(r->top - load(m->of + c * LANES) <= f->furthest)) continue;
-        for (int i = 0; i < CHUNK; i += 2 * LANES) {
+        if (!reaches(m, c, r->top, f->furthest)) continue;
+        for (int i = 0; i < CHUNK; i += 2 * VECTOR) {
             const float *x = chunk(r, c) + i;
             vu words[2];
             words_from(n, c * CHUNK + i, words);
             enter(f, r, c * CHUNK + i, load(x), words[0]);
-            enter(f, r, c * CHUNK + i + LANES, load(x + LANES), words[1]);
+            enter(f, r, c * CHUNK + i + VECTOR, load(x + VECTOR), words[1]);
         }
     }
 }
 
 static void run_listed(front *f, const row *r, const noise *n) {
-    for (int i = 0; i < r->count; i += LANES)
+    for (int i = 0; i < r->count; i += VECTOR)
         enter(f, r, i, load(chunk(r, i / CHUNK) + i % CHUNK), words_of(n, r->ids + i));
 }
 
@@ -153,9 +153,9 @@ static int run_few(front *f, const row *r, const filters *by, const int64_t *ids
     uint32_t known[CHUNK] = {0};
     if (r->count > HITS) return 0;
     for (int i = 0; i < r->count; i++) known[i] = ids ? (uint32_t)ids[r->ids[i]] : r->ids[i];
-    for (int i = 0; i < r->count; i += LANES) {
+    for (int i = 0; i < r->count; i += VECTOR) {
         vu words = n ? words_of(n, known + i) : (vu){0};
-        for (int j = 0; j < LANES; j++) f->hit[i + j] = (runner){i + j, known[i + j], words[j], 0};
+        for (int j = 0; j < VECTOR; j++) f->hit[i + j] = (runner){i + j, known[i + j], words[j], 0};
     }
     f->count = r->count;
     score(f, r, by->log_min_p);

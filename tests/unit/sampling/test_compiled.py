@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starsd import compiler
 from starsd.errors import ConfigError, EngineError
 from starsd.protocol.sampling import SamplingParams
 from starsd.sampling import compiled
@@ -24,23 +22,17 @@ from starsd.sampling.noise import exponential_noise
 from starsd.sampling.processing import candidates, top_k
 from starsd.sampling.ranking import rank
 from starsd.sampling.sampler import perturb, propose, sample
+from tests.compilers import COMPILERS, compiled_by
 
 Row = npt.NDArray[np.float32]
-PLAIN = "x86-64" if platform.machine() == "x86_64" else "native"
 
 
-@pytest.fixture(scope="module", params=["first compiler found", "packaged compiler"], autouse=True)
+@pytest.fixture(scope="module", params=COMPILERS, autouse=True)
 def installed(
     by_numpy_alone: None, request: pytest.FixtureRequest, native_cache: Path
 ) -> Iterator[None]:
-    """By the first for this machine, by the other for the plainest of its family."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "packaged compiler":
-            library = compiler.library
-            patch.setenv("CC", f"{sys.executable} -m ziglang cc")
-            patch.setattr(
-                compiled, "library", lambda folder, source: library(folder, source, PLAIN)
-            )
+        patch.setattr(compiled, "library", partial(compiled_by, request.param))
         compiled.install(native_cache)
         assert compiled._draw is not None
         yield

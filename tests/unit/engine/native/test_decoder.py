@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import platform
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,13 +28,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from starsd.compiler import library
 from starsd.engine.interface import Logits, Row
 from starsd.engine.native.decoder import MAX_TREE, SOURCE, NativeDecoder
 from starsd.engine.native.runner import NativeRunner
 from starsd.engine.native.weights import Int4, Int8
 from starsd.engine.rows import ancestors
 from starsd.errors import EngineError
+from tests.compilers import COMPILERS, compiled_by
 from tests.unit.engine.helpers import chunked, random_tokens
 from tests.unit.engine.native.helpers import packed
 from tests.unit.engine.test_runner import SIZES, TREE
@@ -45,21 +43,11 @@ BITS = [4, 8, 16]
 SLOTS, LENGTH = 6, 256
 CLOSE = 0.03
 """Root mean square error over that of the logits: a last digit may round otherwise, and grow."""
-CPU = Path("/proc/cpuinfo")
-COMPILERS = {"first compiler found": "native", "packaged compiler": "native"}
-"""Architectures that code is compiled for. Vectors have three sizes; which is native, who knows."""
-if platform.machine() == "x86_64":
-    COMPILERS["packaged compiler"] = "x86-64-v2"
-    if CPU.exists() and " avx2 " in CPU.read_text():
-        COMPILERS["packaged compiler for AVX2"] = "x86-64-v3"
 
 
 @pytest.fixture(scope="session", params=COMPILERS)
-def compiled(request: pytest.FixtureRequest, native_cache: Path) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        if "packaged" in request.param:
-            patch.setenv("CC", f"{sys.executable} -m ziglang cc")
-        return library(native_cache, SOURCE, COMPILERS[request.param])
+def compiled(request: pytest.FixtureRequest, native_cache: Path) -> ctypes.CDLL:
+    return compiled_by(request.param, native_cache, SOURCE)
 
 
 @pytest.fixture(scope="session", params=[16, 32], ids=lambda dim: f"heads of {dim}")
