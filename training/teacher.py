@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from starsd.engine.linears import has_bfloat16
 from starsd.engine.native.architecture import HeadArchitecture, described
 from starsd.engine.native.rope import KINDS
 from starsd.errors import ConfigError
@@ -19,7 +20,7 @@ class Teacher:
     ``hidden_states``: 0 is the embedding, the last one is normalised."""
 
     def __init__(self, folder: Path, device: str, taps: tuple[int, ...] | None = None) -> None:
-        dtype = torch.bfloat16
+        dtype = torch.bfloat16 if has_bfloat16(torch.device(device)) else torch.float32
         loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
         self.model = loaded.to(device).eval().requires_grad_(False)
         self.config = self.model.config.get_text_config()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from starsd.engine.linears import has_bfloat16
 from training.batches import Batch
 from training.files import replaced
 from training.objective import Score, labels, score
@@ -74,7 +75,8 @@ class Trainer:
         features, states = self._teacher.features(batch.tokens, batch.lengths)
         ids = self.student.draft_ids
         wanted = labels(states[:, 1:-1].flatten(0, 1), self._teacher.head, ids)
-        with torch.autocast(batch.tokens.device.type, torch.bfloat16):
+        device = batch.tokens.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device)):
             drafted = self.student.drafted(features, batch.tokens, batch.lengths)
         return score(drafted, self.student.head, wanted, batch.weights[:, 2:])
 
