@@ -20,7 +20,8 @@ DECAY = 0.98
 SMALL_TREE = 7
 FIRST_PROBE, MOST_PROBE = 2, 32
 """After so many steps, doubling, something else is tried: drafting where it did not pay, without
-waiting; half the depth where all steps were of one size, since only others tell what size costs."""
+waiting, and twice in a row, for a hub is slow until it has read what it missed; half the depth
+where all steps were of one size, since only others tell what size costs."""
 MARGIN = 0.02
 """What a lesser proposal must promise over the largest: estimates are noisy, the best of many looks
 better than it is, and the largest tells the most."""
@@ -123,7 +124,8 @@ class DepthControl:
         self._until_probe -= 1
         if self._until_probe > 0:
             return best
-        self._probe_after = self._until_probe = min(2 * self._probe_after, MOST_PROBE)
+        if best.depth or self._until_probe < 0:
+            self._probe_after = self._until_probe = min(2 * self._probe_after, MOST_PROBE)
         return Plan(best.depth // 2, CHAIN, best.wait) if best.depth else Plan(most)
 
     def _options(

@@ -80,9 +80,14 @@ class Hub:
     def usable(self) -> bool:
         return self.limits is not None and not self.refused
 
-    def observe(self, latency_s: float, service_s: float, levels: int) -> None:
+    def observe(
+        self, latency_s: float, service_s: float, levels: int, current: bool = True
+    ) -> None:
         """Decayed means of round trips; a first one stands alone. The hub's word for its part
-        counts as far as it fits."""
+        counts as far as it fits. Where it was not ``current``, but had a text to read first, a
+        round counts only if it was quicker than expected all the same."""
+        if not current and latency_s >= self.trip_s(levels):
+            return
         service_s = min(service_s, latency_s)
         overhead_s, level_s = latency_s - service_s, service_s / levels
         if self.overhead_s is None:

@@ -35,7 +35,7 @@ class Jobs:
         """The first job of an epoch, for whichever hub of that offer takes it."""
         job = self._job(sequence, offer.needs, 0, len(sequence.tokens), plan)
         self._bus.send_first(offer.digest, job)
-        sequence.star.record(_sent(job, plan, now))
+        sequence.star.record(_sent(job, plan, now, len(sequence.tokens)))
 
     def next(
         self, sequence: Sequence, hub: HubPod, plan: Plan, now: float, attempt: int = 0
@@ -44,13 +44,14 @@ class Jobs:
         of which only the last drafts."""
         star = sequence.star
         base, length = star.have, len(sequence.tokens)
+        unread = length - base
         while base < length or plan.depth:
             star.round += 1
             star.attempt = attempt
             job = self._job(sequence, hub.offer.needs, base, length, plan)
             self._bus.send_hub(hub.id, job)
             base += len(job.tokens) // TOKEN_BYTES
-            star.record(_sent(job, plan, now))
+            star.record(_sent(job, plan, now, unread))
             if base == length:
                 return
 
@@ -111,7 +112,7 @@ class Jobs:
         )
 
 
-def _sent(job: Propose, plan: Plan, now: float) -> SentRound:
+def _sent(job: Propose, plan: Plan, now: float, unread: int) -> SentRound:
     length = job.base + len(job.tokens) // TOKEN_BYTES
     nodes = job.max_nodes if job.max_nodes > job.depth > 0 else 0
-    return SentRound(length, job.depth, now, nodes, plan.wait)
+    return SentRound(length, job.depth, now, nodes, plan.wait, unread)

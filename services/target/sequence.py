@@ -25,13 +25,15 @@ MOST_FORCED = 15
 
 class SentRound(NamedTuple):
     """What was known when a round's job left: prefix length in tokens, depth asked, clock, the
-    most nodes of a tree (0 asks for a chain), and whether a step should wait for the reply."""
+    most nodes of a tree (0 asks for a chain), whether a step should wait for the reply, and how
+    many tokens the hub had yet to read."""
 
     length: int
     depth: int
     at: float
     nodes: int = 0
     awaited: bool = True
+    unread: int = 0
 
 
 @dataclass

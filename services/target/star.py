@@ -363,7 +363,9 @@ class Star:
             self._time(proposal, sequence, sent)
             told = (proposal.queue_us + proposal.service_us) / 1e6 + TRANSIT_S
             latency = max(self._received_at - sent.at, min(self._clock() - sent.at, told))
-            hub.observe(latency, proposal.service_us / 1e6, sent.depth)
+            # what a step may have emitted since the round before; more takes a hub longer to read
+            current = sent.unread <= self._settings.draft_depth + 1
+            hub.observe(latency, proposal.service_us / 1e6, sent.depth, current)
             hub.answered |= latency <= self.budget_s
 
     def _time(self, proposal: Proposal, sequence: Sequence, sent: SentRound) -> None:

@@ -143,15 +143,20 @@ def test_no_wait_is_longer_than_the_budget() -> None:
     assert not late.wait
 
 
-def test_what_does_not_pay_is_tried_again_without_waiting() -> None:
+def test_what_does_not_pay_is_tried_again_twice_in_a_row_without_waiting() -> None:
     world = World(0.0, token_s=0.01)
     control = DepthControl(DEPTH, 0)
     world.speed(control)
     asking = dict.fromkeys(world.sequences, DEPTH)
     plans = [control.plan(asking, 0, world.trip_s, 1.0) for _ in range(3 * MOST_PROBE)]
-    tried = [plan for plan in plans if plan.depth]
-    assert 2 <= len(tried) <= 3
-    assert not any(plan.wait for plan in tried)
+    tried = [number for number, plan in enumerate(plans) if plan.depth]
+    assert 4 <= len(tried) <= 6
+    assert all(
+        one in (tried[index - 1] + 1, tried[index - 1] + MOST_PROBE)
+        for index, one in enumerate(tried)
+        if index
+    )
+    assert not any(plan.wait for plan in plans)
 
 
 def test_trees_where_a_row_more_costs_nothing_chains_where_it_does() -> None:

@@ -61,6 +61,17 @@ def test_service_of_which_a_hub_boasts_or_moans_counts_as_far_as_it_fits() -> No
     assert hub.trip_s(2) == pytest.approx(0.01)
 
 
+def test_what_had_much_to_read_first_counts_only_if_it_was_quick() -> None:
+    hub = make_hub()
+    hub.observe(0.1, 0.1, 4, current=False)
+    assert hub.trip_s(4) == 0
+    hub.observe(0.012, 0.008, 4)
+    hub.observe(0.1, 0.1, 4, current=False)
+    assert hub.trip_s(4) == pytest.approx(0.012)
+    hub.observe(0.006, 0.004, 4, current=False)
+    assert hub.trip_s(4) < 0.012
+
+
 def test_trip_follows_what_is_observed() -> None:
     hub = make_hub()
     hub.observe(1.0, 0.5, 4)

@@ -119,6 +119,22 @@ def test_not_due_when_the_hub_is_known_to_be_slower(
     assert star.due_until(sequence) is None
 
 
+@pytest.mark.parametrize(("unread", "due"), [(2, False), (8, True)])
+def test_a_hub_that_had_much_to_read_is_not_taken_for_slow(
+    star: Star, bus: RecordingBus, clock: Clock, unread: int, due: bool
+) -> None:
+    sequence = attached(star, bus)
+    sequence.accept([5] * unread, Guess([]))
+    star.request([sequence])
+    clock.now += 0.05
+    bus.arrived.append(make_reply(bus.jobs()[-1], [6], have=sequence.tokens, service_us=49_000))
+    star.receive()
+    sequence.accept([6, 7], sequence.proposal)
+    sequence.proposal = Guess([])
+    star.request([sequence])
+    assert (star.due_until(sequence) is not None) == due
+
+
 def test_reply_that_came_during_the_step_counts_as_quick_as_the_hub_was(
     star: Star, bus: RecordingBus, clock: Clock
 ) -> None:
