@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from itertools import count
 
-from services.draft.pace import Pace
+from services.draft.pace import Pace, Usefulness
 from services.draft.sessions import HubSequence, Session, Sessions, Spent
 from services.draft.stats import HubStats, Met
 from starsd.bus.interface import HubBus, Job
@@ -31,6 +31,7 @@ from starsd.protocol.tokens import EMPTY_DIGEST, pack_tokens, prefix_digest, unp
 from starsd.settings.draft import DraftSettings
 
 NOTHING = Have(0, EMPTY_DIGEST)
+USED: Collection[Met] = ("hit", "part", "taken")
 
 
 class Desk:
@@ -54,6 +55,7 @@ class Desk:
         self._stats = stats
         self._clock = clock
         self._pace = Pace(settings.max_depth)
+        self._useful = Usefulness()
         self._arrivals = count()
 
     def take(self, job: Job) -> None:
@@ -187,7 +189,9 @@ class Desk:
         draft.sampling, sequence.held = asked.sampling, (asked.epoch, asked.round)
         draft.extend(asked.base, tokens, depth, nodes, features)
         if ahead is not None and nodes:
-            self._stats.foreseen(self._use(draft, foreseen, depth))
+            met = self._use(draft, foreseen, depth)
+            self._useful.met(met in USED)
+            self._stats.foreseen(met)
         self._stats.ran_ahead(ahead, len(draft.verified(nodes)[0]))
 
     def _use(self, draft: DraftSequence, foreseen: Foreseen | None, depth: int) -> Met:
@@ -288,6 +292,7 @@ class Desk:
         self._pace.answered(*spent, sequence.steps, sequence.draft.expected)
         reply = self._reply(asked, status, sequence.have, sequence.draft, spent)
         self._send(job, asked, reply)
+        sequence.follow = self._settings.run_ahead == "on" or self._useful.worth_it()
         sequence.job = sequence.asked = None
         sequence.reply = reply if status is Status.OK else None
 

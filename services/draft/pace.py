@@ -3,6 +3,7 @@ proposal can be that is still in time."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 SMALLEST = 16
@@ -17,6 +18,13 @@ PROBE = 100
 
 LULL_STEPS = 8
 """A lull shorter than so many steps of run-ahead is left alone; half a step is lost at its end."""
+LULLS = 8
+"""By so many the next is judged."""
+TRIES = 16
+LEAST_USE = 0.05
+"""Share of jobs to which run-ahead must be of use, after so many."""
+RETRY = 32
+"""Where it is not, one proposal in so many is followed all the same."""
 
 
 @dataclass
@@ -106,31 +114,58 @@ class Lulls:
     ahead. So none is taken where lulls are short, nor shortly before one should end."""
 
     def __init__(self) -> None:
-        self._length_s, self._step_s = Mean(), Mean()
+        self._lengths: deque[float] = deque(maxlen=LULLS)
+        self._step_s = Mean()
         self._since: float | None = None
 
     @property
-    def _least_s(self) -> float:
-        return LULL_STEPS * self._step_s.value
+    def _usual_s(self) -> float:
+        """What all but one of the last were not shorter than. A mean would be that of a few long
+        ones, and the many short ones would be taken for as long."""
+        return sorted(self._lengths)[1] if len(self._lengths) > 1 else 0.0
 
     def ended(self, now: float) -> None:
-        """There is work. A single long lull must not make others long."""
-        if self._since is not None and self._least_s:
-            self._length_s.add(min(now - self._since, LULL_STEPS * self._least_s))
+        """There is work."""
+        if self._since is not None:
+            self._lengths.append(now - self._since)
         self._since = None
 
     def enough(self, now: float) -> bool:
         """There is none: is it time for a step ahead?"""
         if self._since is None:
             self._since = now
-        passed_s, usual_s = now - self._since, self._length_s.value
-        if usual_s >= self._least_s and passed_s <= usual_s - self._step_s.value:
+        passed_s, usual_s, least_s = (
+            now - self._since,
+            self._usual_s,
+            LULL_STEPS * self._step_s.value,
+        )
+        if usual_s >= least_s and passed_s <= usual_s - self._step_s.value:
             return True
-        return passed_s >= max(self._least_s, 2 * usual_s)
+        return passed_s >= max(least_s, 2 * usual_s)
 
     def stepped(self, seconds: float) -> None:
         """A step ahead took so long."""
         self._step_s.add(seconds)
+
+
+class Usefulness:
+    """Whether what is foreseen is proposed, too. Else run-ahead takes a core's time, and a little
+    of whoever asks next, for nothing."""
+
+    def __init__(self) -> None:
+        self._used = Mean()
+        self._left_alone = 0
+
+    def met(self, used: bool) -> None:
+        """A job came to what was foreseen of it."""
+        self._used.add(used)
+
+    def worth_it(self) -> bool:
+        """To follow one proposal more."""
+        if self._used.count < TRIES or self._used.value >= LEAST_USE:
+            return True
+        self._left_alone += 1
+        return self._left_alone % RETRY == 0
 
 
 def _size(tokens: int) -> int:

@@ -55,6 +55,8 @@ class HubSequence:
     steps: int = 0
     """That it took part in since."""
     used_at: float = 0.0
+    follow: bool = True
+    """Whether its proposal is worth running ahead of."""
     reply: Proposal | None = None
     """The ok reply to the newest job, for duplicates of it."""
 
@@ -63,7 +65,7 @@ class HubSequence:
         """Nothing is asked, and there is more to foresee."""
         ahead = self.draft.ahead
         more = bool(self.draft.tokens) if ahead is None else bool(ahead.frontier)
-        return more and self.job is None and self.draft.unread <= SHORT
+        return more and self.follow and self.job is None and self.draft.unread <= SHORT
 
     @property
     def have(self) -> Have:

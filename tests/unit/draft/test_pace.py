@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from services.draft.pace import PROBE, SMALLEST, Lulls, Pace, StepCost
+from services.draft.pace import (
+    PROBE,
+    RETRY,
+    SMALLEST,
+    TRIES,
+    Lulls,
+    Pace,
+    StepCost,
+    Usefulness,
+)
 
 MOST = 512
 
@@ -139,16 +148,41 @@ def test_shortly_before_its_usual_end_it_is_left_alone_until_it_proves_longer() 
     assert [lulls.enough(now + more) for more in moments] == [True, True, False, False, True]
 
 
-def test_one_long_lull_does_not_make_short_ones_long() -> None:
+def test_long_lulls_now_and_then_do_not_make_short_ones_long() -> None:
     lulls, now = after_lulls(0.002)
-    lulls.enough(now)
-    lulls.ended(now + 1000.0)
-    for _ in range(10):
-        now += 2000.0
+    for length_s in (1000.0, 0.002, 1000.0, 0.002):
         lulls.enough(now)
-        lulls.ended(now + 0.002)
-    assert not lulls.enough(now + 1.0)
+        lulls.ended(now + length_s)
+        now += 2000.0
+        assert [lulls.enough(now + more) for more in (0.0, 0.005, 0.0085)] == [False, False, True]
+
+
+def test_one_short_lull_does_not_make_long_ones_short() -> None:
+    lulls, now = after_lulls(0.02)
+    lulls.enough(now)
+    lulls.ended(now + 0.001)
+    assert lulls.enough(now + 1.0)
 
 
 def test_before_anything_is_known_a_lull_is_used() -> None:
     assert Lulls().enough(5.0)
+
+
+# -- usefulness ----------------------------------------------------------------------------------
+
+
+def test_what_is_of_no_use_is_seldom_tried_again() -> None:
+    useful = Usefulness()
+    for _ in range(TRIES):
+        assert useful.worth_it()
+        useful.met(False)
+    assert [useful.worth_it() for _ in range(2 * RETRY)].count(True) == 2
+    useful.met(True)
+    assert useful.worth_it()
+
+
+def test_of_some_use_is_enough() -> None:
+    useful = Usefulness()
+    for number in range(200):
+        useful.met(number % 8 == 0)
+        assert useful.worth_it()

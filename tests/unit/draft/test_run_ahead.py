@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.draft.pace import Pace
+from services.draft.pace import TRIES, Pace
 from starsd.drafters.ahead import STEPS, TOLD, Foreseen
 from starsd.drafters.interface import DraftSequence
 from starsd.errors import EngineError
@@ -158,6 +158,17 @@ def test_guesses_that_know_less_are_sent_where_they_are_worth_it(
     (reply,) = desk.ask(make_job([3], [1, 2, 3], round=1, depth=2))
     assert unpack_tokens(reply.tokens) == answer
     assert counted(desk)["jobs_total", "spared" if answer == [4, 5] else "hit"] == 1
+
+
+@pytest.mark.parametrize(("run_ahead", "some"), [("auto", False), ("on", True)])
+def test_what_was_never_of_use_is_left_alone(make_desk: Any, run_ahead: str, some: bool) -> None:
+    desk = make_desk(run_ahead=run_ahead)
+    desk.ask(make_job([1], depth=2))
+    for number in range(1, TRIES + 1):
+        assert desk.hub.foresee()
+        desk.ask(make_job([77], [1] + [77] * (number - 1), round=number, depth=2))
+    assert counted(desk)["jobs_total", "miss"] == TRIES
+    assert desk.hub.foresee() is some
 
 
 def test_few_rows_a_step_so_that_whoever_comes_waits_little(make_desk: Any) -> None:
