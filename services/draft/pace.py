@@ -3,40 +3,20 @@ proposal can be that is still in time."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from starsd.process.mean import Mean
 
 SMALLEST = 16
 """A step of so many tokens costs about what one of a token costs; steps are told apart by size
 from here on, each class twice as large as the one before."""
 GAIN = 1.05
 """A class twice as large must be so many times as fast, in tokens a second, to be worth it."""
-WEIGHT = 0.1
-"""Of the newest in a decayed mean."""
 PROBE = 100
 """Once in so many steps the limit is twice what it should be: speeds change."""
-
-LULL_STEPS = 8
-"""A lull shorter than so many steps of run-ahead is left alone; half a step is lost at its end."""
-LULLS = 8
-"""By so many the next is judged."""
 TRIES = 16
 LEAST_USE = 0.05
 """Share of jobs to which run-ahead must be of use, after so many."""
 RETRY = 32
 """Where it is not, one proposal in so many is followed all the same."""
-
-
-@dataclass
-class Mean:
-    """A decayed mean; the first few count the same."""
-
-    value: float = 0.0
-    count: int = 0
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        self.value += max(WEIGHT, 1 / self.count) * (value - self.value)
 
 
 class StepCost:
@@ -107,45 +87,6 @@ class Pace:
             return self._max_depth
         left_s = ttl_s / 2 - self._queue_s.value
         return max(1, min(self._max_depth, int(left_s / self._step_s.value)))
-
-
-class Lulls:
-    """How long the hub has nothing to do at a time. Whoever asks next waits for the end of a step
-    ahead. So none is taken where lulls are short, nor shortly before one should end."""
-
-    def __init__(self) -> None:
-        self._lengths: deque[float] = deque(maxlen=LULLS)
-        self._step_s = Mean()
-        self._since: float | None = None
-
-    @property
-    def _usual_s(self) -> float:
-        """What all but one of the last were not shorter than. A mean would be that of a few long
-        ones, and the many short ones would be taken for as long."""
-        return sorted(self._lengths)[1] if len(self._lengths) > 1 else 0.0
-
-    def ended(self, now: float) -> None:
-        """There is work."""
-        if self._since is not None:
-            self._lengths.append(now - self._since)
-        self._since = None
-
-    def enough(self, now: float) -> bool:
-        """There is none: is it time for a step ahead?"""
-        if self._since is None:
-            self._since = now
-        passed_s, usual_s, least_s = (
-            now - self._since,
-            self._usual_s,
-            LULL_STEPS * self._step_s.value,
-        )
-        if usual_s >= least_s and passed_s <= usual_s - self._step_s.value:
-            return True
-        return passed_s >= max(least_s, 2 * usual_s)
-
-    def stepped(self, seconds: float) -> None:
-        """A step ahead took so long."""
-        self._step_s.add(seconds)
 
 
 class Usefulness:

@@ -13,13 +13,14 @@ from collections.abc import Callable
 import structlog
 
 from services.draft.desk import Desk
-from services.draft.pace import SMALLEST, Lulls, StepCost
+from services.draft.pace import SMALLEST, StepCost
 from services.draft.scheduler import make_scheduler
 from services.draft.sessions import HubSequence, Sessions
 from services.draft.stats import HubStats
 from starsd.bus.interface import BadJob, HubBus
 from starsd.bus.waiting import Waiter
 from starsd.drafters.interface import Drafter
+from starsd.drafters.lulls import AHEAD_ROWS, Lulls
 from starsd.errors import StarsdError
 from starsd.log import Seldom
 from starsd.process.channel import LoopChannel
@@ -31,8 +32,6 @@ from starsd.settings.draft import DraftSettings
 
 log = structlog.get_logger()
 
-AHEAD_ROWS = 2
-"""Sequences in a step of run-ahead: it must not be long, since whoever asks next waits for it."""
 SNAPSHOT_S = 0.1
 METRICS_S = 1.0
 SWEEP_S = 1.0

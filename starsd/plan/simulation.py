@@ -11,10 +11,13 @@ from typing import Any
 
 import simpy
 
+from starsd.drafters.lulls import AHEAD_ROWS, Lulls
 from starsd.plan.acceptance import Outcomes
 from starsd.plan.costs import Costs
 from starsd.plan.star import STARS, Figures, Mode, Star
 
+LOOK_S = 0.1
+"""An idle hub looks so often whether a lull proves long."""
 Process = Generator[simpy.Event, Any, None]
 VerifySeconds = Callable[[int], float]
 """Of a step of so many rows, each time anew."""
@@ -78,6 +81,7 @@ class Hub:
         self._arrived: list[Job] = []
         self._jobs: list[Job] = []
         self._speculations: list[Speculation] = []
+        self._lulls = Lulls()
         self._news = self._env.event()
         self._env.process(self._serve())
 
@@ -98,17 +102,29 @@ class Hub:
             yield from self._admit()
             if self._jobs:
                 yield from self._step(self._jobs[:1] if self._mode is Mode.FIFO else self._jobs[:])
-            elif ahead := [one for one in self._speculations if one.drafted < one.wanted]:
-                yield from self._compute(self._costs.draft_next(len(ahead)))
-                for one in ahead:
-                    one.drafted += 1
+            elif self._lulls.enough(self._env.now) and (ahead := self._unfinished()):
+                yield from self._run_ahead(ahead)
             elif not self._arrived:
                 self._news = self._env.event()
-                yield self._news
+                yield self._news | self._env.timeout(LOOK_S)
+
+    def _unfinished(self) -> list[Speculation]:
+        """Those of which least is drafted, of equals the last served."""
+        some = [one for one in reversed(self._speculations) if one.drafted < one.wanted]
+        return sorted(some, key=lambda one: one.drafted)[:AHEAD_ROWS]
+
+    def _run_ahead(self, ahead: Sequence[Speculation]) -> Process:
+        seconds = self._costs.draft_next(len(ahead))
+        yield from self._compute(seconds)
+        self._lulls.stepped(seconds)
+        for one in ahead:
+            one.drafted += 1
 
     def _admit(self) -> Process:
         """Jobs that came during the last step. What was drafted ahead is theirs, or wrong."""
         arrived, self._arrived = self._arrived, []
+        if arrived:
+            self._lulls.ended(self._env.now)
         for job in arrived:
             if job.ahead is not None:
                 self._speculations.remove(job.ahead)

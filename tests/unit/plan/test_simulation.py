@@ -74,12 +74,23 @@ def test_run_ahead_hits_where_all_was_accepted() -> None:
 
 
 def test_run_ahead_reaches_as_far_as_there_is_time() -> None:
-    """In 12 ms beside 4 ms a step, three tokens: the one that the target adds, and two of four."""
-    costs = replace(FLAT, verify=straight(0.0119, 0.0), network_s=0.0)
-    star = Star(Mode.RUN_AHEAD, 1, 4)
+    """In 36 ms beside 4 ms a step, eight tokens, lest the target wait for the end of one more: the
+    one that it adds itself, and seven of ten."""
+    costs = replace(FLAT, verify=straight(0.0359, 0.0), network_s=0.0)
+    star = Star(Mode.RUN_AHEAD, 1, 10)
     found = simulate(star, costs, lambda number: Drawn(constant(1.0), number), 30.0, 3.0)
     assert found.hits == 0
-    assert found.wait_s == pytest.approx(2 * 0.004 + 0.0001, rel=0.02)
+    assert found.wait_s == pytest.approx(3 * 0.004, rel=0.02)
+
+
+def test_run_ahead_leaves_short_lulls_alone() -> None:
+    costs = replace(FLAT, verify=straight(0.03, 0.0), network_s=0.0)
+    ahead, without = (
+        simulate(Star(mode, 1, 4), costs, lambda one: Drawn(constant(1.0), one), 30.0, 3.0)
+        for mode in (Mode.RUN_AHEAD, Mode.BATCHED)
+    )
+    assert ahead.hits == 0
+    assert ahead.wait_s == pytest.approx(without.wait_s, rel=0.02)
 
 
 def test_answers_end_and_begin_anew() -> None:
