@@ -21,6 +21,11 @@ class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
     metrics_port: int = Field(
         9002, ge=0, le=65535, description="Port of /health and /metrics; 0 takes a free one."
     )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="Type of weights and KV cache. auto: as of a target, but a draft head that is "
+        "compiled has its matrices in int8.",
+    )
     max_sequences: int = Field(
         64, ge=1, le=1024, description="KV slots: sequences of all targets resident at once."
     )

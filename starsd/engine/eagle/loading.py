@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+AUTO_BITS = 8
+
 
 def head_folder(settings: DraftSettings) -> Path | None:
     """Of the draft head that the ``draft`` setting names; None: it names a language model.
@@ -60,6 +62,7 @@ def load_head(settings: DraftSettings, folder: Path) -> NativeHead | TorchHead:
         max_length=runner.max_length,
         vocabulary=len(runner.draft_ids),
         compiled=isinstance(runner, NativeHead),
+        bits=_bits(settings) if isinstance(runner, NativeHead) else None,
     )
     return runner
 
@@ -90,16 +93,18 @@ def _native(settings: DraftSettings, head: Head, folder: Path, target: Path) -> 
     files = (*weights_files(folder), *weights_files(target))
     revision = f"{head.revision}+{head.target.revision}"
     cache = settings.cache_dir.expanduser() / "native"
-    bits, sizes = (
-        bits_of(settings),
-        {
-            "slots": settings.max_sequences,
-            "max_length": _length(settings, head),
-        },
-    )
+    bits = _bits(settings)
+    sizes = {"slots": settings.max_sequences, "max_length": _length(settings, head)}
     arrays = Store(cache, revision, files, bits).load(of, lambda: head.weights)
     decoder = HeadDecoder(compiled, of, bits, arrays, threads=settings.threads, **sizes)
     return NativeHead(head, decoder, kv_memory=settings.kv_memory, **sizes)
+
+
+def _bits(settings: DraftSettings) -> int:
+    """Of the matrices. A head in 8 bits proposes as well as in 16, and takes half the time; what it
+    proposes changes no text."""
+    free = settings.dtype == "auto" and settings.quantize == "none"
+    return AUTO_BITS if free else bits_of(settings)
 
 
 def _architecture(settings: DraftSettings, head: Head) -> HeadArchitecture | None:

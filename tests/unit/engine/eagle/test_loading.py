@@ -75,6 +75,25 @@ def test_compiled_where_a_model_would_be(
     assert isinstance(head, NativeHead if native else TorchHead)
 
 
+@pytest.mark.parametrize(
+    ("changes", "bits"),
+    [
+        ({"dtype": "auto"}, 8),
+        ({"dtype": "bfloat16"}, 16),
+        ({"dtype": "auto", "quantize": "int4"}, 4),
+        ({"dtype": "auto", "quantize": "int8"}, 8),
+    ],
+)
+def test_a_head_has_8_bits_unless_told_otherwise(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, bits: int
+) -> None:
+    monkeypatch.setattr(native_loading, "arithmetic", lambda _: "amx")
+    folder = write(tmp_path, eagle3(), EAGLE3)
+    head = load_head(settings(folder, **changes), folder)
+    assert isinstance(head, NativeHead)
+    assert head._decoder._weights.bits == bits
+
+
 def test_torch_where_vectors_are_narrow(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
