@@ -63,7 +63,7 @@ def test_chains_that_were_foreseen_are_those_that_are_drafted(
 ) -> None:
     """So every round accepts what it would have."""
     without, _ = ask(targets, drafts[LAYERS_DRAFT], temperature, 0)
-    answers, seen = ask(targets, drafts[LAYERS_DRAFT], temperature, steps)
+    answers, seen = ask(targets, drafts[LAYERS_DRAFT], temperature, steps, run_ahead="on")
     assert outcomes(answers) == outcomes(without)
     assert outcomes(answers) == plain(targets[0], make_requests(REQUESTS, temperature))
     assert [one.stats for one in answers] == [one.stats for one in without]
