@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from services.target.guess import Guess
@@ -10,6 +11,8 @@ DECAY = 0.98
 """Weight of a round against the one after it."""
 PRIOR_ROUNDS = 16.0
 """What is believed before counts as much as so many rounds."""
+ANSWER_ROUNDS = 6.0
+"""The same of a single sequence: answers differ, from one in five to nine in ten accepted."""
 FIRST_BELIEF = 0.7
 """Of a position nothing is known about; the hope is tested at once."""
 CHAIN = 0
@@ -36,14 +39,24 @@ class Acceptance:
 
         Counts are shrunk towards what is ``believed`` of the position, or, where there is no such
         belief, towards the position before: what is not asked for any more is hoped for again.
+        A sequence of which little is known may be one of the better ones: only asking tells.
         """
         rates: list[float] = []
-        hope = FIRST_BELIEF
+        hope, prior = FIRST_BELIEF, PRIOR_ROUNDS if believed is None else ANSWER_ROUNDS
         for position, (tried, right) in enumerate(zip(self._tried, self._right, strict=True)):
             hope = believed[position] if believed is not None else hope
-            hope = (right + PRIOR_ROUNDS * hope) / (tried + PRIOR_ROUNDS)
+            hope = (right + prior * hope) / (tried + prior)
             rates.append(hope)
+        if believed is not None and rates:
+            rates[0] = min(1.0, rates[0] + _doubt(rates[0], self._tried[0]))
         return rates
+
+
+def _doubt(rate: float, tried: float) -> float:
+    """How much better than thought a sequence may well be: half a standard deviation before it was
+    ever tried, and soon nothing."""
+    deviation = math.sqrt(rate * (1 - rate) / (ANSWER_ROUNDS + 1))
+    return deviation / 2 * ANSWER_ROUNDS / (ANSWER_ROUNDS + tried)
 
 
 class Record:
