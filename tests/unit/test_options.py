@@ -164,7 +164,10 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
         "port": (ADDRESSES,),
         "metrics_port": (ADDRESSES,),
         "max_sequences": (f"{ENGINE}/test_loading.py::test_scripted_model",),
-        "dtype": (f"{ENGINE}/eagle/test_loading.py::test_a_head_has_8_bits_unless_told_otherwise",),
+        "dtype": (
+            f"{ENGINE}/eagle/test_loading.py"
+            "::test_compiled_where_a_model_would_be_and_in_8_bits_unless_told_otherwise",
+        ),
         "draft_revision": (
             f"{ENGINE}/test_loading.py::test_draft_of_its_own_has_its_own_revision",
         ),

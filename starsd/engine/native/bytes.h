@@ -13,7 +13,7 @@ INLINE int32_t *begin_at(const activations *x, int low, int row) {
 INLINE void whole_row(const float *x, int inputs, int row, activations *to) {
     int8_t *high = (int8_t *)to->data + (size_t)row * deep(inputs);
     int8_t *low = (int8_t *)to->low + (size_t)row * deep(inputs);
-    const float most = top_of_row(x, inputs), factor = most > 0 ? LEVELS / most : 0;
+    const float most = largest(x, inputs), factor = most > 0 ? LEVELS / most : 0;
     vi sums[2] = {{0}, {0}};
     for (int i = 0; i < inputs; i += 2 * LANES) {
         vs whole = whole_of(x + i, splat(factor)), upper = (whole + 64) >> 7;

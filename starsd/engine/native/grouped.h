@@ -15,11 +15,8 @@ INLINE const uint8_t *grouped_at(const matrix *w, int column) {
 }
 
 INLINE void quantise_group(const float *x, int8_t *q, float *step, float *sum) {
-    vf most = {0};
     vi count = {0};
-    for (int i = 0; i < GROUP; i += VECTOR)
-        most = max_each(most, max_each(load(x + i), -load(x + i)));
-    const float top = max_of(most), factor = top > 0 ? 127 / top : 0;
+    const float top = largest(x, GROUP), factor = top > 0 ? 127 / top : 0;
     for (int i = 0; i < GROUP; i += 2 * VECTOR) {
         const vs whole = whole_of(x + i, splat(factor));
         narrow(whole, q + i);

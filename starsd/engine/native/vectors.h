@@ -74,6 +74,14 @@ INLINE float max_of(vf x) {
 #endif
 }
 
+/* Of whole vectors of numbers, the largest without its sign. */
+INLINE float largest(const float *x, int count) {
+    vf top = {0};
+    for (int i = 0; i < count; i += VECTOR)
+        top = max_each(top, max_each(load(x + i), -load(x + i)));
+    return max_of(top);
+}
+
 INLINE int32_t count_of(vi x) {
 #if VECTOR == 16
     return _mm512_reduce_add_epi32((__m512i)x);

@@ -15,13 +15,6 @@ INLINE const uint8_t *whole_at(const matrix *w, int column) {
     return w->tiles + (size_t)column * deep(w->inputs) * LANES;
 }
 
-INLINE float top_of_row(const float *x, int inputs) {
-    vf top = {0};
-    for (int i = 0; i < inputs; i += VECTOR)
-        top = max_each(top, max_each(load(x + i), -load(x + i)));
-    return max_of(top);
-}
-
 #ifdef __AVX512VNNI__
 #include "bytes.h"
 #else

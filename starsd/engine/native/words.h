@@ -8,7 +8,7 @@ enum { EXACT = 1024 };          /* inputs of which no sum passes 2^31 */
 
 INLINE void whole_row(const float *x, int inputs, int row, activations *to) {
     int16_t *out = (int16_t *)to->data + (size_t)row * deep(inputs);
-    const float most = top_of_row(x, inputs), factor = most > 0 ? LEVELS / most : 0;
+    const float most = largest(x, inputs), factor = most > 0 ? LEVELS / most : 0;
     for (int i = 0; i < inputs; i += 2 * VECTOR) {
         const vs words = crossed(whole_of(x + i, splat(factor)));
         memcpy(out + i, &words, sizeof words);

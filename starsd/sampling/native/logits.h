@@ -70,7 +70,7 @@ static int survey(row *r, maxima *m, double *mass) {
     r->top = -FLT_MAX;
     for (int c = 0; c < r->chunks; c++) {
         const float *x = chunk(r, c);
-        for (int i = 0; i < CHUNK; i += VECTOR) __builtin_prefetch(x + AHEAD + i);
+        for (int i = 0; i < CHUNK; i += LANES) __builtin_prefetch(x + AHEAD + i);
         vf best[VECTORS];
         memcpy(best, x, sizeof best);
         for (int i = 0; i < CHUNK; i += LANES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.target.guess import Guess
+from services.target.sequence import Sequence
 from services.target.star import BAD_PAUSE_S, REJOIN_JITTER_S, Star
 from starsd.bus.interface import QueueGone, Reconnected
 from starsd.protocol.messages import Limits, Status, Welcome
@@ -96,6 +97,13 @@ def test_sequence_of_a_hub_that_stays_late_moves_once_another_answers(
 # -- waiting -------------------------------------------------------------------------------------
 
 
+def ask_on(star: Star, sequence: Sequence) -> None:
+    """The proposal, of one token, was verified."""
+    sequence.accept([6, 7], sequence.proposal)
+    sequence.proposal = Guess([])
+    star.request([sequence])
+
+
 def test_due_within_the_budget_after_the_job(star: Star, bus: RecordingBus, clock: Clock) -> None:
     sequence = attached(star, bus)
     assert star.due_until(sequence) is None
@@ -113,9 +121,7 @@ def test_not_due_when_the_hub_is_known_to_be_slower(
     clock.now += 0.01
     bus.arrived.append(make_reply(bus.jobs()[-1], [6], have=sequence.tokens, service_us=50_000))
     star.receive()
-    sequence.accept([6, 7], sequence.proposal)
-    sequence.proposal = Guess([])
-    star.request([sequence])
+    ask_on(star, sequence)
     assert star.due_until(sequence) is None
 
 
@@ -129,9 +135,7 @@ def test_a_hub_that_had_much_to_read_is_not_taken_for_slow(
     clock.now += 0.05
     bus.arrived.append(make_reply(bus.jobs()[-1], [6], have=sequence.tokens, service_us=49_000))
     star.receive()
-    sequence.accept([6, 7], sequence.proposal)
-    sequence.proposal = Guess([])
-    star.request([sequence])
+    ask_on(star, sequence)
     assert (star.due_until(sequence) is not None) == due
 
 
@@ -145,9 +149,7 @@ def test_reply_that_came_during_the_step_counts_as_quick_as_the_hub_was(
     clock.now += 0.5
     bus.arrived.append(make_reply(bus.jobs()[-1], [6], have=sequence.tokens, service_us=1000))
     star.receive()
-    sequence.accept([6, 7], sequence.proposal)
-    sequence.proposal = Guess([])
-    star.request([sequence])
+    ask_on(star, sequence)
     assert star.due_until(sequence) is not None
 
 

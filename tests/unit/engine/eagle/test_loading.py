@@ -56,42 +56,24 @@ def test_a_hub_name(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("changes", "native"),
-    [
-        ({"dtype": "bfloat16"}, True),
-        ({"dtype": "auto"}, True),
-        ({"dtype": "auto", "quantize": "int8"}, True),
-        ({"dtype": "auto", "quantize": "int4"}, True),
-        ({"dtype": "bfloat16", "compiled": False}, False),
-        ({"dtype": "float32"}, False),
-    ],
-)
-def test_compiled_where_a_model_would_be(
-    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, native: bool
-) -> None:
-    monkeypatch.setattr(native_loading, "arithmetic", lambda _: "amx")
-    folder = write(tmp_path, eagle3(), EAGLE3)
-    head = load_head(settings(folder, **changes), folder)
-    assert isinstance(head, NativeHead if native else TorchHead)
-
-
-@pytest.mark.parametrize(
     ("changes", "bits"),
     [
-        ({"dtype": "auto"}, 8),
         ({"dtype": "bfloat16"}, 16),
-        ({"dtype": "auto", "quantize": "int4"}, 4),
+        ({"dtype": "auto"}, 8),
         ({"dtype": "auto", "quantize": "int8"}, 8),
+        ({"dtype": "auto", "quantize": "int4"}, 4),
+        ({"dtype": "bfloat16", "compiled": False}, None),
+        ({"dtype": "float32"}, None),
     ],
 )
-def test_a_head_has_8_bits_unless_told_otherwise(
-    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, bits: int
+def test_compiled_where_a_model_would_be_and_in_8_bits_unless_told_otherwise(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, bits: int | None
 ) -> None:
     monkeypatch.setattr(native_loading, "arithmetic", lambda _: "amx")
     folder = write(tmp_path, eagle3(), EAGLE3)
     head = load_head(settings(folder, **changes), folder)
-    assert isinstance(head, NativeHead)
-    assert head._decoder._weights.bits == bits
+    assert isinstance(head, NativeHead if bits else TorchHead)
+    assert not isinstance(head, NativeHead) or head._decoder._weights.bits == bits
 
 
 def test_torch_where_vectors_are_narrow(
