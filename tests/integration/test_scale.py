@@ -23,7 +23,7 @@ from tests.unit.bench_scale.support import SETUP, make_world
 
 pytestmark = pytest.mark.timeout(300)
 WORLD = make_world()
-SLOW = stretched(WORLD, replace(SETUP, verify_ms=40.0, full_at=8))
+SLOW = stretched(WORLD, replace(SETUP, verify_ms=100.0, full_at=8))
 
 
 def test_targets_replay_their_texts_with_every_hub(tmp_path: Path) -> None:
@@ -44,8 +44,10 @@ def test_targets_replay_their_texts_with_every_hub(tmp_path: Path) -> None:
                 assert found.tokens_per_round > 1.3
                 assert 0 < found.busy < 1
                 assert found.target["rounds"] > 5
-            assert (found.hub.get("ahead_s", 0.0) > 0) == (mode is Mode.RUN_AHEAD)
+            assert mode is Mode.RUN_AHEAD or not found.hub.get("ahead_s")
         emulated.drop_targets([second])
+        alone = measure(emulated, [first], [SLOW], Point(Mode.RUN_AHEAD, (1,), DEPTH), 3.0)
+        assert alone.hub["ahead_s"] > 0  # its lulls are long, whatever else computes here
         assert list(lab.services) == ["target-0", "hub"]
 
 
