@@ -187,6 +187,7 @@ class Desk:
         same = asked.sampling == draft.sampling
         foreseen = draft.foresee(asked.base, tokens, depth, nodes) if nodes and same else None
         draft.sampling, sequence.held = asked.sampling, (asked.epoch, asked.round)
+        draft.least, draft.worth = asked.least / 1000, self._pace.worth(asked.rate)
         draft.extend(asked.base, tokens, depth, nodes, features)
         if ahead is not None and nodes:
             met = self._use(draft, foreseen, depth)

@@ -13,6 +13,8 @@ GAIN = 1.05
 PROBE = 100
 """Once in so many steps the limit is twice what it should be: speeds change."""
 TRIES = 16
+FOLLOWED = 0.5
+"""Share of right nodes that a right one follows, which a step past them finds."""
 LEAST_USE = 0.05
 """Share of jobs to which run-ahead must be of use, after so many."""
 RETRY = 32
@@ -79,6 +81,11 @@ class Pace:
         first, which knows more."""
         round_s, draft_s = self._round_s.value, self._draft_s.value
         return (1 + expected) * round_s >= (1 + self._expected.value) * (round_s - draft_s)
+
+    def worth(self, rate: float) -> float:
+        """Confidence from which on a node is worth another step, of a target that loses so many
+        tokens a second meanwhile."""
+        return min(1.0, self._step_s.value * rate / FOLLOWED)
 
     def depth(self, ttl_s: float) -> int:
         """Steps for which a job like this has time, half of which is for the wire and the verify

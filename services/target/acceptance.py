@@ -27,7 +27,8 @@ class Acceptance:
         self._right = [0.0] * depth
 
     def note(self, levels: int, accepted: int) -> None:
-        """A proposal of so many levels was verified, the first ``accepted`` of them right."""
+        """A proposal of so many levels at most was verified, the first ``accepted`` of them right.
+        What a hub left out, since it did not believe in it, counts as wrong."""
         self._tried = [DECAY * count for count in self._tried]
         self._right = [DECAY * count for count in self._right]
         for position in range(min(accepted + 1, levels, len(self._tried))):
@@ -72,7 +73,7 @@ class Record:
 
     def note(self, guess: Guess, path: Sequence[int]) -> None:
         """A proposal was verified, and the nodes in ``path`` were right."""
-        levels = len(guess.levels)
+        levels = max(guess.asked, len(guess.levels))
         for nodes, acceptance in self._by_shape.items():
             if nodes == CHAIN:
                 acceptance.note(levels, guess.spine(path))

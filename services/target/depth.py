@@ -14,10 +14,10 @@ from typing import NamedTuple
 from services.target.acceptance import CHAIN, Record, surviving
 from services.target.guess import Guess
 from services.target.sequence import Sequence
+from starsd.process.mean import Mean
 
 DECAY = 0.98
 """Weight of a step's time against that of the step after it."""
-SMALL_TREE = 7
 FIRST_PROBE, MOST_PROBE = 2, 32
 """After so many steps, doubling, something else is tried: drafting where it did not pay, without
 waiting, and twice in a row, for a hub is slow until it has read what it missed; half the depth
@@ -33,12 +33,14 @@ Trip = Callable[[int], float]
 
 class Plan(NamedTuple):
     """What to ask for: at most so many levels, as a tree of ``nodes`` (0: a chain). ``rate`` is
-    what it promises, in tokens a second; 0: not known."""
+    what it promises, in tokens a second; 0: not known. A token less likely than ``least`` takes
+    longer to verify than it saves."""
 
     depth: int = 0
     nodes: int = CHAIN
     wait: bool = False
     rate: float = 0.0
+    least: float = 0.0
 
 
 class StepTime:
@@ -68,7 +70,7 @@ class StepTime:
         spread = weight * xx - x * x
         return max(0.0, (weight * xy - x * y) / spread) if spread > 1e-6 * weight * xx else 0.0
 
-    def __call__(self, tokens: int) -> float:
+    def __call__(self, tokens: float) -> float:
         weight, x, y, *_ = self._sums
         line = y / weight + self.slope * (tokens - x / weight)
         return max(line, 0.1 * y / weight)
@@ -79,10 +81,10 @@ class DepthControl:
     the depth allow trees."""
 
     def __init__(self, depth: int, nodes: int) -> None:
-        trees = {min(SMALL_TREE, nodes), nodes} if nodes > depth else set()
-        self.shapes = (CHAIN, *sorted(trees))
+        self.shapes = (CHAIN, nodes) if nodes > depth else (CHAIN,)
         self.step_time = StepTime()
         self._depth = depth
+        self._tree_nodes = Mean()
         self._believed = Record(depth, self.shapes)
         self._probe_after = self._until_probe = FIRST_PROBE
 
@@ -90,6 +92,8 @@ class DepthControl:
         """A hub's proposal was verified, and the nodes in ``path`` were right."""
         self._believed.note(guess, path)
         self._record(sequence).note(guess, path)
+        if guess.allowed:
+            self._tree_nodes.add(len(guess))
 
     def _record(self, sequence: Sequence) -> Record:
         if sequence.record is None:
@@ -114,7 +118,9 @@ class DepthControl:
         largest = Plan(most, self.shapes[-1], wait=True)
         if best.depth and options.get(largest, 0.0) * (1 + MARGIN) > options[best]:
             best = largest
-        return self._probe(best, most)._replace(rate=options[best])
+        rate = options[best]
+        least = min(1.0, rate * self.step_time.slope)
+        return self._probe(best, most)._replace(rate=rate, least=least)
 
     def _probe(self, best: Plan, most: int) -> Plan:
         """The best plan, or now and then another one for what it tells."""
@@ -137,9 +143,9 @@ class DepthControl:
         yield Plan(), size / plain_s
         for nodes in self.shapes:
             gains = self._gains(asking, nodes)
-            for depth in range(1, len(gains) + 1):
+            for depth in range(len(gains) if nodes else 1, len(gains) + 1):
                 trip_s = trip(depth)
-                drafted = sum(nodes or min(depth, limit) for limit in asking.values())
+                drafted = sum(self.rows(nodes, min(depth, limit)) for limit in asking.values())
                 verify_s = self.step_time(size + drafted)
                 if trip_s <= budget_s:
                     rate = (size + sum(gains[:depth])) / (trip_s + verify_s)
@@ -147,6 +153,11 @@ class DepthControl:
                 steps = max(1, math.ceil(trip_s / plain_s))
                 tokens = size * (steps + 1) + sum(gains[steps:depth])
                 yield Plan(depth, nodes), tokens / (steps * plain_s + verify_s)
+
+    def rows(self, nodes: int, depth: int) -> float:
+        """Tokens of a proposal. Of a tree its hub sends what is likely enough, so those of late
+        tell."""
+        return min(nodes, self._tree_nodes.value or nodes) if nodes else depth
 
     def _gains(self, asking: Mapping[Sequence, int], nodes: int) -> list[float]:
         """Tokens that each position adds to a step, all sequences together."""
@@ -160,11 +171,10 @@ class DepthControl:
         """What to ask for this one; a chain ends where a token takes longer to verify than it
         saves."""
         depth = min(plan.depth, limit)
-        worth = plan.rate * self.step_time.slope
-        if plan.nodes or not worth:
+        if plan.nodes or not plan.least:
             return depth
         (chances,) = self._chances([sequence], CHAIN)
-        return sum(chance >= worth for chance in chances[:depth])
+        return sum(chance >= plan.least for chance in chances[:depth])
 
 
 class FixedDepth(DepthControl):

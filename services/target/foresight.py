@@ -91,8 +91,8 @@ class Foreseeing:
             return False
         rate = plan.rate
         if plan.wait:
-            nodes = len(asking) * (plan.nodes or plan.depth)
-            seconds = trip(plan.depth) + step_time(size + nodes)
+            rows = len(asking) * self._control.rows(plan.nodes, plan.depth)
+            seconds = trip(plan.depth) + step_time(size + rows)
             rate = (size + len(asking) * (self._asked.mean - 1)) / seconds
         verify_s = step_time(size + sum(map(len, found.values())))
         return size + len(found) * (self._guessed.mean - 1) > rate * verify_s

@@ -21,11 +21,14 @@ class Source(StrEnum):
 @dataclass(frozen=True)
 class Guess:
     """A tree of tokens below a sequence's newest one: each node's parent, -1 at the top, is before
-    it, and siblings differ. ``parents`` None is a chain. Any beginning of it is one, too."""
+    it, and siblings differ. ``parents`` None is a chain. Any beginning of it is one, too. ``asked``
+    are the levels it might have had, ``allowed`` the nodes of the tree, if it might have been one.
+    """
 
     tokens: list[int]
     parents: list[int] | None = None
     source: Source = Source.HUB
+    asked: int = field(default=0, compare=False)
     allowed: int = field(default=0, compare=False)
 
     @classmethod
@@ -114,7 +117,7 @@ class Guess:
             if parent in top:
                 top.add(node)
                 below.append(node)
-        return self._only(below)
+        return replace(self._only(below), asked=self.asked - len(emitted))
 
     def _only(self, nodes: Iterable[int]) -> Guess:
         """These nodes; those whose parents are not among them are at the top."""

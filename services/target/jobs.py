@@ -109,6 +109,8 @@ class Jobs:
             ttl_ms=max(MIN_TTL_MS, round(1000 * self.ttl_s)),
             sampling=sequence.sampling,
             features=self._packed(sequence, needs, base, last),
+            least=round(1000 * plan.least),
+            rate=round(plan.rate) if plan.wait else 0,
         )
 
 

@@ -35,21 +35,21 @@ def settle(proposal: Proposal, sequence: Sequence, miss: str) -> None:
         sequence.star.settle(miss)
 
 
-def take(proposal: Proposal, sequence: Sequence, vocab_size: int) -> bool:
+def take(proposal: Proposal, sequence: Sequence, vocab_size: int) -> Guess | None:
     """Use what is proposed beyond the tokens emitted since the job left (the reply may be late).
 
-    Returns False if the tokens break the contract of the job.
+    Returns all that is proposed, or None if the tokens break the contract of the job.
     """
     sent = sequence.star.sent[proposal.round]
     drafted = _checked(proposal, sent, vocab_size)
     if drafted is None:
         settle(proposal, sequence, "bad")
-        return False
+        return None
     settle(proposal, sequence, "" if drafted else "empty" if sent.depth else "prefix")
     usable = drafted.after(sequence.tokens[sent.length :]).within(sequence.room - 1)
     if len(usable) > len(sequence.proposal) and sequence.proposal.source is Source.HUB:
         sequence.proposal = usable
-    return True
+    return drafted
 
 
 def _checked(proposal: Proposal, sent: SentRound, vocab_size: int) -> Guess | None:
@@ -67,4 +67,4 @@ def _checked(proposal: Proposal, sent: SentRound, vocab_size: int) -> Guess | No
         return None
     if drafted.parents is not None and not sent.nodes:
         return None
-    return replace(drafted, allowed=sent.nodes)
+    return replace(drafted, asked=sent.depth, allowed=sent.nodes)

@@ -352,8 +352,11 @@ class Star:
     def _take(self, proposal: Proposal, sequence: Sequence, hub: Hub) -> None:
         self._date(proposal, sequence, hub)
         replies.learn(proposal, sequence)
-        if not replies.take(proposal, sequence, self._vocab_size):
+        drafted = replies.take(proposal, sequence, self._vocab_size)
+        if drafted is None:
             self._stats.reply("malformed")
+        elif not drafted and drafted.asked:  # it believes in nothing
+            self.control.note(sequence, drafted, [])
 
     def _date(self, proposal: Proposal, sequence: Sequence, hub: Hub) -> None:
         """Note how long the reply took. It came after we last looked and before now, with a whole

@@ -16,7 +16,7 @@ from starsd.drafters.ahead import BRANCHES as OUTCOMES
 from starsd.drafters.ahead import ROW, Ahead
 from starsd.drafters.base import ModelDrafter
 from starsd.drafters.interface import DraftSequence
-from starsd.drafters.tree import Nodes, Tree
+from starsd.drafters.tree import Nodes
 from starsd.engine.interface import HeadOutput, HeadRow, HeadRunner, Logits, States
 from starsd.process.parts import Parts
 from starsd.sampling.compiled import Ranked
@@ -141,8 +141,8 @@ class EagleDrafter(ModelDrafter[HeadRunner]):
         """True states are in the cache; a new proposal may start."""
         self._have_read(sequence, row)
         if row.want:
-            width, worth = self._width(sequence), self._settings.draft_confidence
-            sequence.tree = Tree(max(sequence.depth, width), sequence.depth, worth, width)
+            width = self._width(sequence)
+            sequence.begin(max(sequence.depth, width), width, self._settings.draft_confidence)
             self._guesses[sequence.slot] = {}
 
     def _have_read(self, sequence: DraftSequence, row: HeadRow) -> None:

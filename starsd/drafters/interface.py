@@ -9,9 +9,11 @@ from typing import Protocol
 from starsd.drafters.ahead import Ahead, Foreseen
 from starsd.drafters.feed import Feed
 from starsd.drafters.tree import Tree
+from starsd.drafters.trust import Trust
 from starsd.engine.interface import Features
 from starsd.protocol.sampling import SamplingParams
 from starsd.sampling.compiled import Ranked
+from starsd.sampling.verification import matched
 
 
 @dataclass(eq=False)
@@ -23,8 +25,10 @@ class DraftSequence:
     ``cached`` counts leading positions of both together whose state lies in ``slot``. Ids at or
     above ``vocab_limit`` are never proposed: the target lacks them. Where ``max_nodes`` is more
     than ``depth`` the proposal may be a tree; it grows in ``tree`` and is drafted all at once.
-    A head reads ``feed``. ``expected`` is how many of a tree it took for right. While nothing is
-    asked, ``ahead`` is what may be; ``taken`` is what the target verifies of what it was told.
+    A head reads ``feed``. Of a tree a node that is less likely than ``least`` is not proposed, and
+    one less than ``worth`` not followed; ``expected`` is how many of it were taken for right. While
+    nothing is asked, ``ahead`` is what may be; ``taken`` is what the target verifies of what it was
+    told.
     """
 
     slot: int
@@ -39,7 +43,10 @@ class DraftSequence:
     tree: Tree | None = None
     ahead: Ahead | None = None
     taken: Foreseen | None = None
+    least: float = 0.0
+    worth: float = 0.0
     expected: float = 0.0
+    trust: Trust = field(default_factory=Trust)
     feed: Feed = field(default_factory=Feed)
 
     @property
@@ -86,13 +93,20 @@ class DraftSequence:
         but one it can draft nothing.
         """
         before = self.tokens + self.drafted
+        self._judge(tokens[max(0, len(self.tokens) - base) :])
         self.tokens[base:] = tokens
         self.cached = min(self.cached, _common(before, self.tokens))
         self.drafted, self.parents, self.tree, self.ahead, self.taken = [], [], None, None, None
-        self.depth, self.max_nodes = depth, max_nodes
+        self.depth, self.max_nodes, self.expected = depth, max_nodes, 0.0
         if features is not None:
             self.cached = self.feed.take(base, len(self.tokens), self.cached, features)
             self.depth = depth if len(self.feed.rows) else 0
+
+    def _judge(self, said: Sequence[int]) -> None:
+        """The text went on so, as was proposed or not."""
+        came = len(matched(self.drafted, self.parents or None, said))
+        if self.expected and came < len(said):
+            self.trust.note(self.expected, came)
 
     def verified(self, most: int) -> tuple[list[int], list[int]]:
         """What the target verifies at the moment: nodes and their parents."""
@@ -107,6 +121,11 @@ class DraftSequence:
         self.drafted, self.parents = foreseen.tokens, foreseen.parents
         if not foreseen.exact:
             self.depth = min(self.depth, len(self.drafted))
+
+    def begin(self, nodes: int, width: int, floor: float) -> None:
+        """A tree, of which nothing less confident than ``floor`` is followed."""
+        least, worth = self.least / self.trust.value, self.worth / self.trust.value
+        self.tree = Tree(nodes, self.depth, max(floor, worth), width, least)
 
     def grow(self, found: Sequence[Ranked]) -> None:
         """The nodes of the tree's frontier may be followed by these. A tree that has none left is

@@ -10,7 +10,7 @@ from starsd.drafters.ahead import BRANCHES as OUTCOMES
 from starsd.drafters.ahead import ROW, Ahead
 from starsd.drafters.base import ModelDrafter
 from starsd.drafters.interface import DraftSequence
-from starsd.drafters.tree import Nodes, Tree
+from starsd.drafters.tree import Nodes
 from starsd.engine.interface import Logits, Row, Runner
 from starsd.errors import EngineError
 from starsd.sampling.compiled import Ranked
@@ -35,7 +35,8 @@ class LmDrafter(ModelDrafter[Runner]):
             rows = scores[:, : sequence.vocab_limit]
             if sequence.tree is None:
                 sequence.cached = row.start + len(row.tokens)
-                sequence.tree = self._begun(sequence) if row.want else None
+                if row.want and self._branches(sequence):
+                    sequence.begin(sequence.max_nodes, sequence.max_nodes, WORTH)
             if sequence.tree is not None:
                 sequence.grow(self._found(sequence, sequence.tree, rows, BRANCHES))
             elif row.want:
@@ -102,11 +103,6 @@ class LmDrafter(ModelDrafter[Runner]):
             sequence.depth = len(sequence.drafted)
         else:
             sequence.drafted.append(token)
-
-    def _begun(self, sequence: DraftSequence) -> Tree | None:
-        if not self._branches(sequence):
-            return None
-        return Tree(sequence.max_nodes, sequence.depth, WORTH, sequence.max_nodes)
 
     def _branches(self, sequence: DraftSequence) -> bool:
         return self._settings.trees == "on" and sequence.max_nodes > sequence.depth

@@ -63,14 +63,18 @@ class Nodes:
 class Tree(Nodes):
     """What is proposed.
 
-    At most ``max_nodes`` are sent, none deeper than ``max_depth`` (from 1), and none less confident
-    than ``worth`` is expanded: that is a draft step's price in tokens. ``frontier`` are the nodes
-    to expand next, likeliest first: at most ``width`` of those whose children could be sent. It is
-    ``[ROOT]`` at first, and empty when the tree is done.
+    At most ``max_nodes`` are sent, none deeper than ``max_depth`` (from 1) or less confident than
+    ``least``, and none less confident than ``worth`` is expanded: prices in tokens, of a row that
+    the target verifies and of a draft step. ``frontier`` are the nodes to expand next, likeliest
+    first: at most ``width`` of those whose children could be sent. It is ``[ROOT]`` at first, and
+    empty when the tree is done.
     """
 
-    def __init__(self, max_nodes: int, max_depth: int, worth: float, width: int) -> None:
+    def __init__(
+        self, max_nodes: int, max_depth: int, worth: float, width: int, least: float = 0.0
+    ) -> None:
         super().__init__()
+        self._least = least
         self._max_nodes = max_nodes
         self._max_depth = max_depth
         self._worth = worth
@@ -82,11 +86,12 @@ class Tree(Nodes):
     def grow(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> None:
         """Each node of the frontier may be followed by these distinct tokens, so confidently."""
         full = len(self._best) == self._max_nodes
-        least = self._confidences[self._best[-1]] if full else -1.0
+        last = self._confidences[self._best[-1]] if full else -1.0
         for node, (tokens, confidences) in zip(self.frontier, found, strict=True):
             before = 1.0 if node == ROOT else self._confidences[node]
             for token, own in zip(tokens, confidences, strict=True):
-                if (confidence := before * min(1.0, own)) > least:
+                confidence = before * min(1.0, own)
+                if confidence > last and confidence >= self._least:
                     self._best.append(self._add(node, token, confidence))
         self._expanded.update(self.frontier)
         # what is not among the best now has no way back; ties go to the lower number, so that no

@@ -30,6 +30,7 @@ Depth = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEPTH)]
 TokenBytes = Annotated[bytes, msgspec.Meta(max_length=4 * MAX_TOKENS_PER_ENTRY)]
 """Token ids as little-endian u32; see ``starsd.protocol.tokens``."""
 Digest = Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
+Thousandths = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
 class Status(StrEnum):
@@ -103,7 +104,8 @@ class Propose(Message, frozen=True, tag="propose", kw_only=True):
     ``epoch`` when the sequence moves to another hub. ``features``, where the offer needs them, are
     the target's hidden states of the last positions before the prefix's newest token, as many as
     there are rows: of those whose next token is in ``tokens``, what the target has and the hub
-    should look at.
+    should look at. ``least``: a node less likely to be right costs the target more to verify than
+    it gives. ``rate``: tokens a second that waiting for the reply costs it. 0: not known, or none.
     """
 
     session: Name
@@ -122,6 +124,8 @@ class Propose(Message, frozen=True, tag="propose", kw_only=True):
     features: bytes | None = None
     mac: bytes | None = None
     trace: str | None = None
+    least: Thousandths = 0
+    rate: Count = 0
 
 
 class Have(msgspec.Struct, frozen=True, array_like=True):

@@ -58,6 +58,16 @@ def test_before_anything_is_known_the_setting_is_the_limit() -> None:
     assert cost.limit() == cost.best == MOST
 
 
+def test_a_node_is_worth_a_step_if_what_follows_it_pays_for_the_step() -> None:
+    """A step of 2 ms costs a target of 50 tokens a second a tenth of a token."""
+    pace = Pace(max_depth=8)
+    assert pace.worth(50) == 0
+    pace.answered(0.0, 0.006, 3, expected=1.0)
+    assert pace.worth(50) == pytest.approx(0.2)
+    assert pace.worth(0) == 0
+    assert pace.worth(10_000) == 1
+
+
 def test_the_setting_bounds_it() -> None:
     cost = StepCost(40)
     for tokens in (16, 32, 40):

@@ -110,6 +110,18 @@ def test_trees_take_no_more_nodes_than_asked_nor_than_there_is_room_for(make_des
     assert drafts == [(3, 15), (3, 4), (3, 3)]
 
 
+@pytest.mark.parametrize(
+    ("prices", "told"), [({}, (0.0, 0.0)), ({"least": 250, "rate": 50}, (0.25, 0.2))]
+)
+def test_a_job_tells_what_a_token_must_be_worth(
+    desk: Desktop, prices: dict[str, int], told: tuple[float, float]
+) -> None:
+    desk.hub._desk._pace.answered(0.0, service_s=0.01, steps=5, expected=1.0)
+    desk.ask(make_job([1], **prices))
+    ((_, one),) = desk.hub._sessions.sequences()
+    assert (one.draft.least, one.draft.worth) == pytest.approx(told)
+
+
 def test_a_tree_is_sent_with_its_parents_and_a_chain_without(desk: Desktop) -> None:
     for number, parents in enumerate([[-1, -1, 0], []]):
         desk.send(make_job([1], round=number, depth=2, max_nodes=3))

@@ -82,6 +82,23 @@ def test_what_is_not_worth_a_step_is_not_expanded_but_sent() -> None:
     assert tree.best().tokens == [10, 20, 11]
 
 
+def test_what_is_less_likely_than_asked_for_is_not_sent() -> None:
+    tree = Tree(max_nodes=15, max_depth=3, worth=0.0, width=9, least=0.2)
+    tree.grow([([10, 11, 12], [0.5, 0.2, 0.19])])
+    assert tree.frontier == [0, 1]
+    tree.grow([([20, 21], [0.5, 0.1]), ([30], [0.9])])
+    assert tree.frontier == [2]
+    tree.grow([([40], [0.7])])
+    assert tree.frontier == []
+    assert tree.best().tokens == [10, 20, 11]
+
+
+def test_a_tree_of_nothing_likely_is_empty() -> None:
+    tree = Tree(max_nodes=15, max_depth=3, worth=0.0, width=9, least=0.6)
+    tree.grow([([10, 11], [0.5, 0.2])])
+    assert (tree.frontier, tree.best().tokens) == ([], [])
+
+
 def test_nothing_is_drafted_to_depth_0() -> None:
     assert Tree(max_nodes=15, max_depth=0, worth=0.0, width=3).frontier == []
 

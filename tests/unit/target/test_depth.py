@@ -163,7 +163,7 @@ def test_trees_where_a_row_more_costs_nothing_chains_where_it_does() -> None:
     shapes = []
     for token_s in (0.0, 0.01):
         control = DepthControl(4, 15)
-        tree = Guess([1, 2, 3, 4], [-1, -1, 0, 1], allowed=15)
+        tree = Guess([*range(1, 16)], [-1, -1, 0, 1, *[-1] * 11], asked=4, allowed=15)
         sequence = make_sequence()
         for _ in range(100):
             for path in ([0, 2], [1, 3], [0], []):

@@ -94,6 +94,10 @@ def test_after_what_came_true() -> None:
     assert Guess([5, 6]).after([5, 7]) == NOTHING
 
 
+def test_late_proposal_might_have_had_the_levels_that_are_left() -> None:
+    assert Guess([5, 6, 7], asked=6).after([5, 6]).asked == 4
+
+
 @given(guesses, st.integers(-1, 16))
 def test_any_beginning_is_a_tree(guess: Guess, count: int) -> None:
     cut = guess.cut(count)

@@ -92,6 +92,35 @@ def test_request_that_names_a_depth_gets_it_whatever_pays(
     assert bus.jobs()[-1].depth == depth
 
 
+def paced(star: Star) -> None:
+    """A step of 10 ms and a ms a token."""
+    for tokens in (1, 5, 16):
+        star.control.step_time.note(tokens, 0.009 + 0.001 * tokens)
+
+
+def test_job_tells_what_a_token_costs_to_verify_and_what_waiting_costs(
+    star: Star, bus: RecordingBus
+) -> None:
+    sequence = attached(star, bus)
+    star.request([sequence])
+    assert (bus.jobs()[-1].least, bus.jobs()[-1].rate) == (0, 0), "not known"
+    paced(star)
+    star.request([sequence])
+    job = bus.jobs()[-1]
+    assert job.rate > 100
+    assert job.least == pytest.approx(job.rate, abs=1), "a ms of so many tokens a second"
+
+
+def test_where_nobody_waits_waiting_costs_nothing(star: Star, bus: RecordingBus) -> None:
+    sequence = attached(star, bus)
+    paced(star)
+    star._hubs.known["hub"].observe(latency_s=0.006, service_s=0.004, levels=4)
+    star.plain_step_s = 0.001
+    star.request([sequence])
+    assert (bus.jobs()[-1].depth, bus.jobs()[-1].rate) == (4, 0)
+    assert bus.jobs()[-1].least
+
+
 def test_drafting_off_sends_nothing(bus: RecordingBus, clock: Clock) -> None:
     star = make_star(bus, clock, drafting=False)
     welcome(star, bus)

@@ -55,6 +55,25 @@ def test_tree_is_used_and_a_late_one_below_what_came_true(star: Star, bus: Recor
     assert sequence.proposal == Guess([7, 8], [-1, -1])
 
 
+@pytest.mark.parametrize("drafted", [[], [6]])
+def test_what_a_hub_left_out_counts_as_wrong(
+    star: Star, bus: RecordingBus, drafted: list[int]
+) -> None:
+    """It does not believe in it; what is left out of an empty proposal no step will verify."""
+    sequence = attached(star, bus)
+    for _ in range(60):
+        star.request([sequence])
+        bus.arrived.append(make_reply(bus.jobs()[-1], drafted, have=sequence.tokens))
+        star.receive()
+        if guess := sequence.proposal:
+            star.verified(sequence, guess, guess.path([6]))
+        sequence.proposal = NOTHING
+    assert sequence.record is not None
+    rates = sequence.record.rates(15)
+    assert rates[len(drafted)] < 0.3
+    assert all(rate > 0.8 for rate in rates[: len(drafted)])
+
+
 def test_tree_is_used_no_deeper_than_the_answer_goes(star: Star, bus: RecordingBus) -> None:
     sequence = attached(star, bus)
     star.request([sequence])
