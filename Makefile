@@ -33,7 +33,7 @@ ALONE := $(patsubst %,tests/%.py,faults/test_hub faults/test_two_hubs integratio
 
 test: lint
 	status=0; \
-	$(BIN)/pytest --numprocesses 2 $(PYTEST_ARGS) $(PARALLEL) || status=1; \
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup $(PYTEST_ARGS) $(PARALLEL) || status=1; \
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS) \
 	    $(foreach path,$(PARALLEL) $(ALONE),--ignore $(path)) || status=1; \
 	$(BIN)/pytest $(PYTEST_ARGS) $(ALONE) || status=1; \

@@ -15,7 +15,7 @@ import structlog
 from services.draft.desk import Desk
 from services.draft.pace import SMALLEST, StepCost
 from services.draft.scheduler import make_scheduler
-from services.draft.sessions import HubSequence, Sessions
+from services.draft.sessions import HubSequence, Session, Sessions
 from services.draft.stats import HubStats
 from starsd.bus.interface import BadJob, HubBus
 from starsd.bus.waiting import Waiter
@@ -52,6 +52,7 @@ class HubLoop:
     ) -> None:
         self._drafter = drafter
         self._settings = settings
+        self._offer = offer
         self._bus = bus
         self._channel = channel
         self._clock = clock
@@ -119,9 +120,15 @@ class HubLoop:
         """Those of whom least is foreseen, of equals the last served."""
         if self._settings.run_ahead == "off":
             return []
-        idle = [one for _, one in self._sessions.sequences() if one.foreseeable]
+        every = self._sessions.sequences()
+        idle = [one for session, one in every if one.foreseeable and self._is_of_use(session)]
         idle.sort(key=lambda one: (one.draft.ahead.steps if one.draft.ahead else 0, -one.used_at))
         return [one for one in idle if self._sessions.reach(one)][:AHEAD_ROWS]
+
+    def _is_of_use(self, session: Session) -> bool:
+        """What a head foresees it would draft better once asked: then only telling is of use."""
+        exact = self._offer.needs is None
+        return exact or session.foresight or self._settings.run_ahead == "on"
 
     @charged("transport")
     def _admit(self) -> None:

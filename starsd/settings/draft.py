@@ -63,8 +63,8 @@ class DraftSettings(ServiceSettings, PodSettings, ModelSettings):
         "auto",
         description="Draft in idle time what may be asked next, and tell targets that want it. "
         "auto: whoever asks gets it where it gives more tokens a second than what is drafted anew, "
-        "which a head does with more knowledge, and little is foreseen where little is of use; "
-        "on: whenever there is some.",
+        "which a head does with more knowledge, so that it only does for targets that are told, "
+        "and little is foreseen where little is of use; on: whenever there is some.",
     )
     weights: Annotated[Mapping[str, Weight], NoDecode, BeforeValidator(from_json)] = Field(
         {}, description="JSON object of targets' shares of a busy hub by their ids; others have 1."

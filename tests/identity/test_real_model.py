@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -25,40 +25,63 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 
 ANSWER = 16
 SIZE: dict[str, Any] = {"max_sequences": 8, "max_length": 256}
-PRECISIONS: list[dict[str, Any]] = [
-    {"dtype": "float32", "batch_invariant": True},
-    {"dtype": "bfloat16"},
-    {"quantize": "int8"},
-    {"quantize": "int4"},
-]
-"""Compiled code is batch-invariant by itself."""
+COMPILED: dict[str, dict[str, Any]] = {
+    "bfloat16": {"dtype": "bfloat16"},
+    "int8": {"quantize": "int8"},
+    "int4": {"quantize": "int4"},
+}
+"""Batch-invariant by itself."""
+TORCH = "float32"
+"""Many times slower; that it does other depths and trees is proved on the tiny model."""
+PRECISIONS = {TORCH: {"dtype": "float32", "batch_invariant": True}, **COMPILED}
 
 
-@pytest.fixture(scope="module")
-def precision(request: pytest.FixtureRequest) -> dict[str, Any]:
-    given: dict[str, Any] = request.param
-    return given
+def marked(precision: str, *values: Any) -> Any:
+    """Loading takes longer than most tests, so all tests of a precision are one worker's."""
+    mark = pytest.mark.xdist_group(f"real-{precision}")
+    return pytest.param(precision, *values, marks=mark)
 
 
-@pytest.fixture(scope="module")
-def model(precision: dict[str, Any]) -> PretrainedModel:
-    return PretrainedModel(TargetSettings(**SIZE, **precision))
+# Tests come in random order, so fixtures with parameters would load models over and over.
+@cache
+def model_of(precision: str) -> PretrainedModel:
+    return PretrainedModel(TargetSettings(**SIZE, **PRECISIONS[precision]))
 
 
-@pytest.fixture(scope="module")
-def target(model: PretrainedModel) -> Runner:
-    return model.runner()
+@cache
+def target_of(precision: str) -> Runner:
+    return model_of(precision).runner()
 
 
-@pytest.fixture(scope="module")
-def draft(precision: dict[str, Any]) -> Runner:
+@cache
+def draft_of(precision: str) -> Runner:
     """Wrong often enough; not batch-invariant, because nothing may depend on the draft's bits."""
-    given = {**precision, "batch_invariant": False}
+    given = {**PRECISIONS[precision], "batch_invariant": False}
     return load_drafter_runner(DraftSettings(draft="noisy:0.05", **SIZE, **given))
 
 
-def make_requests(model: PretrainedModel, count: int, temperature: float) -> list[Submit]:
-    tokenizer = model.tokenizer()
+def company(precision: str) -> int:
+    """Requests at once."""
+    return 6 if precision == TORCH else 8
+
+
+@cache
+def plain(precision: str, temperature: float) -> list[Outcome]:
+    """Answers to that many, without drafting."""
+    requests = make_requests(precision, company(precision), temperature)
+    with MiniStar([target_of(precision)], target={"drafting": False}) as star:
+        return outcomes(star.run(requests))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unload() -> Iterator[None]:
+    yield
+    for loaded in (plain, draft_of, target_of, model_of):
+        loaded.cache_clear()
+
+
+def make_requests(precision: str, count: int, temperature: float) -> list[Submit]:
+    tokenizer = model_of(precision).tokenizer()
     requests: list[Submit] = []
     for question in make_questions(count, ANSWER):
         prompt = tokenizer.encode_chat([{"role": "user", "content": question.prompt}])
@@ -77,90 +100,51 @@ def make_requests(model: PretrainedModel, count: int, temperature: float) -> lis
     return requests
 
 
-@pytest.fixture(scope="module")
-def company_at(model: PretrainedModel, target: Runner) -> Callable[[float], list[Outcome]]:
-    """Plain answers to ``make_requests(model, 8, temperature)`` at once, computed once."""
-
-    def plain(temperature: float) -> list[Outcome]:
-        with MiniStar([target], target={"drafting": False}) as star:
-            return outcomes(star.run(make_requests(model, 8, temperature)))
-
-    return cache(plain)
-
-
-def name_of(one: float | dict[str, Any]) -> str:
-    return "-".join(map(str, one.values())) if isinstance(one, dict) else str(one)
-
-
-compiled = pytest.mark.parametrize("precision", PRECISIONS[1:], indirect=True, ids=name_of)
-"""Torch is many times slower; that it does other depths and trees is proved on the tiny model."""
-
-
 @pytest.mark.parametrize(
     ("precision", "temperature"),
-    [(PRECISIONS[0], 0.8), *itertools.product(PRECISIONS[1:], TEMPERATURES)],
-    indirect=["precision"],
-    ids=name_of,
+    [marked(TORCH, 0.8), *itertools.starmap(marked, itertools.product(COMPILED, TEMPERATURES))],
 )
-def test_alone_and_in_company(
-    model: PretrainedModel,
-    target: Runner,
-    draft: Runner,
-    company_at: Callable[[float], list[Outcome]],
-    temperature: float,
-) -> None:
-    requests = make_requests(model, 8, temperature)
+def test_alone_and_in_company(precision: str, temperature: float) -> None:
+    target, draft = target_of(precision), draft_of(precision)
+    requests = make_requests(precision, company(precision), temperature)
     with MiniStar([target], target={"drafting": False}) as star:
         expected = outcomes(star.run(requests[:2]))
     with MiniStar([target], draft, target=STAR) as star:
         alone = [outcomes(star.run([request]))[0] for request in requests[:2]]
     with MiniStar([target], draft, target=STAR) as star:
         answers = star.run(requests)
-    company = company_at(temperature)
-    assert company[:2] == expected
+    assert plain(precision, temperature)[:2] == expected
     assert alone == expected
-    assert outcomes(answers) == company
+    assert outcomes(answers) == plain(precision, temperature)
     assert 0.2 <= acceptance(answers) <= 0.9
 
 
-@compiled
+@pytest.mark.parametrize("precision", map(marked, COMPILED))
 @pytest.mark.parametrize("depth", [1, 4, 8])
-def test_depths(
-    model: PretrainedModel,
-    target: Runner,
-    draft: Runner,
-    company_at: Callable[[float], list[Outcome]],
-    depth: int,
-) -> None:
-    with MiniStar([target], draft, target={**STAR, "draft_depth": depth}) as star:
-        answers = star.run(make_requests(model, 4, 0.8))
-    assert outcomes(answers) == company_at(0.8)[:4]
+def test_depths(precision: str, depth: int) -> None:
+    own = {**STAR, "draft_depth": depth}
+    with MiniStar([target_of(precision)], draft_of(precision), target=own) as star:
+        answers = star.run(make_requests(precision, 4, 0.8))
+    assert outcomes(answers) == plain(precision, 0.8)[:4]
 
 
-@compiled
+@pytest.mark.parametrize("precision", map(marked, COMPILED))
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_trees(
-    model: PretrainedModel,
-    target: Runner,
-    draft: Runner,
-    company_at: Callable[[float], list[Outcome]],
-    temperature: float,
-) -> None:
+def test_trees(precision: str, temperature: float) -> None:
+    target, draft = target_of(precision), draft_of(precision)
     with MiniStar([target], draft, target=STAR, draft={"trees": "on"}) as star:
-        trees = star.run(make_requests(model, 4, temperature))
-    assert outcomes(trees) == company_at(temperature)[:4]
-    assert per_round(trees) > 1.0
+        answers = star.run(make_requests(precision, 4, temperature))
+    assert outcomes(answers) == plain(precision, temperature)[:4]
+    assert per_round(answers) > 1.0
 
 
-@pytest.mark.parametrize("precision", PRECISIONS[:1], indirect=True, ids=name_of)
-def test_plain_decoding_is_the_independent_references(
-    model: PretrainedModel, target: Runner
-) -> None:
-    reference = Reference(model.folder)
+@pytest.mark.xdist_group(f"real-{TORCH}")
+def test_plain_decoding_is_the_independent_references() -> None:
+    reference = Reference(model_of(TORCH).folder)
     ties = 0
     for temperature in TEMPERATURES:
-        requests = make_requests(model, 4, temperature)
-        with MiniStar([target], target={"drafting": False}) as star:
+        requests = make_requests(TORCH, 4, temperature)
+        with MiniStar([target_of(TORCH)], target={"drafting": False}) as star:
             answers = star.run(requests)
         for request, answer in zip(requests, answers, strict=True):
             judged = reference.judge(request.prompt, answer.tokens, request.sampling)

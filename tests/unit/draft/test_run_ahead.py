@@ -13,6 +13,7 @@ from starsd.drafters.ahead import STEPS, TOLD, Foreseen
 from starsd.drafters.interface import DraftSequence
 from starsd.errors import EngineError
 from starsd.protocol.messages import Foresight, Proposal, Status
+from starsd.protocol.pods import Needs
 from starsd.protocol.sampling import SamplingParams
 from starsd.protocol.tokens import unpack_tokens
 from tests.unit.draft.recording import VOCAB, Desktop, make_close, make_hello, make_job
@@ -81,6 +82,19 @@ def test_what_was_foreseen_in_part_is_drafted_on(make_desk: Any) -> None:
     assert unpack_tokens(reply.tokens) == [4, 5, 6, 7]
     assert len(desk.drafter.batches) - steps == 2
     assert counted(desk)["jobs_total", "part"] == 1
+
+
+@pytest.mark.parametrize(
+    ("run_ahead", "foresight", "runs"),
+    [("auto", False, False), ("auto", True, True), ("on", False, True), ("off", True, False)],
+)
+def test_a_head_runs_ahead_for_who_reads_it(
+    make_desk: Any, run_ahead: str, foresight: bool, runs: bool
+) -> None:
+    desk = make_desk(needs=Needs(hidden_size=2, layers=(1,), revision="r"), run_ahead=run_ahead)
+    desk.send(make_hello(foresight=foresight))
+    desk.ask(make_job([1, 2, 3], depth=2, features=bytes(8)))
+    assert (idle(desk) > 0) == runs
 
 
 def test_a_miss_is_drafted_as_ever(make_desk: Any) -> None:

@@ -114,7 +114,7 @@ def test_trees_take_no_more_nodes_than_asked_nor_than_there_is_room_for(make_des
     ("prices", "told"), [({}, (0.0, 0.0)), ({"least": 250, "rate": 50}, (0.25, 0.2))]
 )
 def test_a_job_tells_what_a_token_must_be_worth(
-    desk: Desktop, prices: dict[str, int], told: tuple[float, float]
+    desk: Desktop, prices: dict[str, Any], told: tuple[float, float]
 ) -> None:
     desk.hub._desk._pace.answered(0.0, service_s=0.01, steps=5, expected=1.0)
     desk.ask(make_job([1], **prices))

@@ -7,6 +7,7 @@ import pytest
 from starsd.drafters.interface import DraftSequence
 from starsd.drafters.trust import Trust
 from starsd.protocol.sampling import SamplingParams
+from starsd.sampling.compiled import Ranked
 
 
 def learned(expected: float, came: int, rounds: int = 100) -> Trust:
@@ -57,7 +58,7 @@ def test_prices_are_those_of_what_comes_true() -> None:
     sequence.extend(0, [1], depth=3, max_nodes=15)
     sequence.trust = learned(2.0, 1, rounds=1000)
     sequence.begin(15, 15, floor=0.05)
-    sequence.grow([([5, 6, 7], [0.65, 0.45, 0.3])])
+    sequence.grow([Ranked([5, 6, 7], [0.65, 0.45, 0.3])])
     assert sequence.tree is not None
     assert sequence.tree.best().tokens == [5, 6]
     assert sequence.tree.frontier == [0]

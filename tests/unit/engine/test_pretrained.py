@@ -87,38 +87,33 @@ def test_batch_invariant(tiny_model: Path) -> None:
     assert same == [True, False]
 
 
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def compiled(folder: Path, cache_dir: Path, **changes: Any) -> bool:
     return isinstance(make_runner(folder, cache_dir=cache_dir, **changes), NativeRunner)
 
 
-def test_compiled(tiny_model: Path, cache_dir: Path) -> None:
+def test_compiled(tiny_model: Path, native_cache: Path) -> None:
     """What is bfloat16 and on a CPU, unless told otherwise."""
-    assert compiled(tiny_model, cache_dir, dtype="bfloat16")
-    assert not compiled(tiny_model, cache_dir, dtype="bfloat16", compiled=False)
-    assert not compiled(tiny_model, cache_dir, dtype="float32")
+    assert compiled(tiny_model, native_cache, dtype="bfloat16")
+    assert not compiled(tiny_model, native_cache, dtype="bfloat16", compiled=False)
+    assert not compiled(tiny_model, native_cache, dtype="float32")
 
 
 @pytest.mark.parametrize("found", ["amx", "avx512bf16", "avx512", "avx2", "portable"])
 def test_auto_is_compiled_where_vectors_are_wide(
-    tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, found: str
+    tiny_model: Path, native_cache: Path, monkeypatch: pytest.MonkeyPatch, found: str
 ) -> None:
     monkeypatch.setattr(loading, "arithmetic", lambda library: found)
-    runner = make_runner(tiny_model, cache_dir=cache_dir, dtype="auto")
+    runner = make_runner(tiny_model, cache_dir=native_cache, dtype="auto")
     wide = found != "portable"
     assert isinstance(runner, NativeRunner) == wide
     assert ("bfloat16" if wide else "float32") in runner.fingerprint
 
 
 def test_auto_without_a_compiler_is_float32(
-    tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Path, native_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "find_compiler", no_compiler)
-    runner = make_runner(tiny_model, cache_dir=cache_dir, dtype="auto")
+    runner = make_runner(tiny_model, cache_dir=native_cache, dtype="auto")
     assert "float32/torch" in runner.fingerprint
 
 
@@ -126,21 +121,21 @@ def no_compiler() -> tuple[str, ...]:
     raise ConfigError("there is none")
 
 
-def test_unlike_arithmetic_has_unlike_fingerprints(tiny_model: Path, cache_dir: Path) -> None:
+def test_unlike_arithmetic_has_unlike_fingerprints(tiny_model: Path, native_cache: Path) -> None:
     kinds: list[dict[str, Any]] = [
         {"dtype": "bfloat16"},
         {"dtype": "bfloat16", "compiled": False},
         {"quantize": "int8"},
     ]
-    found = {make_runner(tiny_model, cache_dir=cache_dir, **kind).fingerprint for kind in kinds}
+    found = {make_runner(tiny_model, cache_dir=native_cache, **kind).fingerprint for kind in kinds}
     assert len(found) == 3
     assert sum("/torch/" in one for one in found) == 1
 
 
-def test_quantize(tiny_model: Path, cache_dir: Path) -> None:
+def test_quantize(tiny_model: Path, native_cache: Path) -> None:
     text = random_tokens(30, 4)
     logits = [
-        make_runner(tiny_model, cache_dir=cache_dir, quantize=kind).forward(
+        make_runner(tiny_model, cache_dir=native_cache, quantize=kind).forward(
             [Row(0, text, 0, want=30)]
         )[0]
         for kind in ("none", "int8", "int4")
@@ -150,23 +145,23 @@ def test_quantize(tiny_model: Path, cache_dir: Path) -> None:
 
 
 def test_without_a_compiler(
-    tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Path, native_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """bfloat16 has torch to fall back to, quantised models have nothing."""
     monkeypatch.setattr(loading, "find_compiler", refuse)
-    assert not compiled(tiny_model, cache_dir, dtype="bfloat16")
+    assert not compiled(tiny_model, native_cache, dtype="bfloat16")
     with pytest.raises(ConfigError, match="no compiler"):
-        make_runner(tiny_model, cache_dir=cache_dir, quantize="int4")
+        make_runner(tiny_model, cache_dir=native_cache, quantize="int4")
 
 
 def refuse() -> None:
     raise ConfigError("no compiler")
 
 
-def test_a_family_that_is_not_compiled(tmp_path: Path, cache_dir: Path) -> None:
+def test_a_family_that_is_not_compiled(tmp_path: Path, native_cache: Path) -> None:
     torch.manual_seed(0)
     config = Gemma2Config(**SIZES, sliding_window=256, attn_logit_softcapping=None)
     Gemma2ForCausalLM(config).save_pretrained(tmp_path)
-    assert not compiled(tmp_path, cache_dir, dtype="bfloat16")
+    assert not compiled(tmp_path, native_cache, dtype="bfloat16")
     with pytest.raises(UnsupportedModelError, match="'gemma2'"):
-        make_runner(tmp_path, cache_dir=cache_dir, quantize="int8")
+        make_runner(tmp_path, cache_dir=native_cache, quantize="int8")

@@ -14,7 +14,7 @@ from starsd.engine.native.weights import Int4
 from starsd.engine.runner import TorchRunner
 from tests.unit.engine.helpers import plain_logits, settings
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300), pytest.mark.xdist_group("real")]
 
 CHAT = [{"role": "user", "content": "What is the capital of France?"}]
 

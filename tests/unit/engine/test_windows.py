@@ -196,10 +196,10 @@ def test_sliding_layers_read_no_key_before_the_window(make: Make) -> None:
     assert (group.sights[WINDOW].first, group.length) == (176, 208)
 
 
-def test_compiled_code_leaves_windows_to_torch(tmp_path: Path) -> None:
+def test_compiled_code_leaves_windows_to_torch(tmp_path: Path, native_cache: Path) -> None:
     """But not those that hide nothing."""
     folder = save(MistralConfig(**{**SLIDING, "sliding_window": WIDE}), tmp_path / "model")
-    kind: dict[str, Any] = {"dtype": "bfloat16", "cache_dir": tmp_path}
+    kind: dict[str, Any] = {"dtype": "bfloat16", "cache_dir": native_cache}
     assert isinstance(make_runner(folder, **kind, max_length=WIDE + 1), TorchRunner)
     assert isinstance(make_runner(folder, **kind, max_length=WIDE), NativeRunner)
 
