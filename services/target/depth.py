@@ -132,7 +132,9 @@ class DepthControl:
             return best
         if best.depth or self._until_probe < 0:
             self._probe_after = self._until_probe = min(2 * self._probe_after, MOST_PROBE)
-        return Plan(best.depth // 2, CHAIN, best.wait) if best.depth else Plan(most)
+        if best.depth:
+            return Plan(best.depth // 2, CHAIN, best.wait)
+        return Plan(most, self.shapes[-1])
 
     def _options(
         self, asking: Mapping[Sequence, int], others: int, trip: Trip, budget_s: float
