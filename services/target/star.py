@@ -1,11 +1,10 @@
-"""The target's side of the star: sending jobs, waiting, hearing replies.
+"""The target's side of the star: asking, waiting, hearing replies.
 
 Nothing here may raise for what a hub or Redis does, and nothing here can change a token.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
 
 import structlog
@@ -17,7 +16,8 @@ from services.target.foresight import Foreseeing
 from services.target.greeting import Greeter
 from services.target.guess import Guess, Source
 from services.target.hubs import Hub, Hubs
-from services.target.jobs import MAX_ATTEMPTS, Jobs
+from services.target.jobs import Jobs
+from services.target.sending import Sender
 from services.target.sequence import SentRound, Sequence
 from services.target.stats import StarStats
 from starsd.bus.interface import Garbage, QueueGone, Reconnected, TargetBus, TargetEvent
@@ -32,15 +32,11 @@ from starsd.protocol.messages import (
     Status,
     Welcome,
 )
-from starsd.protocol.pods import HubPod, Offer
+from starsd.protocol.pods import HubPod
 from starsd.settings.target import TargetSettings
 
 log = structlog.get_logger()
 
-FIRST_REPLY_S = 1.0
-"""A first job unanswered this long is sent again, then after twice as long, and so on."""
-REJOIN_JITTER_S = 0.2
-"""Sequences that lost their hub come back spread over this time, not all at once."""
 BAD_PAUSE_S = 1.0
 """A hub that could not read us is not sent the whole text again at once."""
 TRANSIT_S = 0.002
@@ -73,8 +69,8 @@ class Star:
         self.control = control(settings.draft_depth, settings.draft_nodes)
         self._foreseeing = Foreseeing(settings, self.control, stats, facts.vocab_size)
         self._greeter = Greeter(bus, facts, settings, clock, stats, features, self._hubs)
+        self._sender = Sender(bus, settings, clock, self._jobs, self._hubs)
         self._sequences: dict[str, Sequence] = {}
-        self._random = random.Random(self._session)
         self._received_at = clock()
         self._step_began = clock()
         self._verifying = 0
@@ -107,11 +103,7 @@ class Star:
         self._hubs.known.pop(hub_id, None)
         for sequence in self._sequences.values():
             if sequence.star.hub == hub_id:
-                self._detach(sequence, "hub_gone")
-
-    def _detach(self, sequence: Sequence, miss: str, pause_s: float = 0.0) -> None:
-        jitter = self._random.uniform(0.0, REJOIN_JITTER_S)
-        sequence.star.detach(self._clock() + pause_s + jitter, miss)
+                self._sender.detach(sequence, "hub_gone")
 
     # -- jobs ------------------------------------------------------------------------------------
 
@@ -191,44 +183,7 @@ class Star:
         return max(0, min(limits))
 
     def _send(self, sequence: Sequence, plan: Plan) -> None:
-        star, now = sequence.star, self._clock()
-        self._jobs.ttl_s = self.budget_s + self.plain_step_s
-        if not self._settings.drafting or now < star.not_before:
-            return
-        if not self._bus.connected:
-            star.miss = "redis_down"
-        elif star.hub is None:
-            self._send_first(sequence, plan, now)
-        elif (hub := self._hubs.get(star.hub)) and not self._jobs.possible(sequence, hub.pod.offer):
-            star.miss = "features"
-        elif hub and hub.breaker.may_send(now, plan.depth):
-            self._jobs.next(sequence, hub.pod, plan, now)
-        elif hub and hub.breaker.stuck and self._hubs.other_than(star.hub):
-            self._detach(sequence, "moved")
-        else:
-            star.miss = "breaker"
-
-    def _send_first(self, sequence: Sequence, plan: Plan, now: float) -> None:
-        """To Q_in; nothing more of this sequence until a hub has taken it and replied."""
-        star = sequence.star
-        offer = self._hubs.best_offer()
-        if offer is None:
-            star.miss = "no_hub"
-        elif not self._jobs.possible(sequence, offer):
-            star.miss = "features"
-        elif star.outstanding:
-            self._send_first_again(sequence, offer, plan, now)
-        elif any(hub.breaker.may_send(now, plan.depth) for hub in self._hubs.of_offer(offer)):
-            self._jobs.first(sequence, offer, plan, now)
-        else:
-            star.miss = "breaker"
-
-    def _send_first_again(self, sequence: Sequence, offer: Offer, plan: Plan, now: float) -> None:
-        """Same round, next attempt, with a doubling pause: jobs and replies can be lost."""
-        star, sent = sequence.star, sequence.star.current
-        if sent is not None and now >= sent.at + FIRST_REPLY_S * 2**star.attempt:
-            star.attempt = min(star.attempt + 1, MAX_ATTEMPTS)
-            self._jobs.first(sequence, offer, plan, now)
+        self._sender.send(sequence, plan, ttl_s=self.budget_s + self.plain_step_s)
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -342,9 +297,9 @@ class Star:
             case Status.NEED_PREFIX | Status.NEED_HELLO:
                 self._help(proposal, sequence, hub)
             case Status.REFUSED:
-                self._detach(sequence, "refused", proposal.retry_after_ms / 1000)
+                self._sender.detach(sequence, "refused", proposal.retry_after_ms / 1000)
             case Status.BAD:
-                self._detach(sequence, "bad", BAD_PAUSE_S)
+                self._sender.detach(sequence, "bad", BAD_PAUSE_S)
             case Status.EXPIRED:
                 replies.learn(proposal, sequence)
                 replies.settle(proposal, sequence, "expired")

@@ -7,7 +7,8 @@ import pytest
 from services.target.depth import Plan
 from services.target.guess import Guess
 from services.target.jobs import Jobs
-from services.target.star import FIRST_REPLY_S, Star
+from services.target.sending import FIRST_REPLY_S
+from services.target.star import Star
 from starsd.protocol.messages import MAX_TOKENS_PER_ENTRY, Close, Status
 from starsd.protocol.tokens import unpack_tokens
 from tests.unit.target.recording import (

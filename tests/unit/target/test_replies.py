@@ -9,7 +9,8 @@ import pytest
 
 from services.target.guess import NOTHING, Guess, Source
 from services.target.jobs import MAX_ATTEMPTS
-from services.target.star import REJOIN_JITTER_S, Star
+from services.target.sending import REJOIN_JITTER_S
+from services.target.star import Star
 from starsd.bus.interface import Garbage
 from starsd.protocol.messages import Status
 from starsd.protocol.tokens import unpack_tokens

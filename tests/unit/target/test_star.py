@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from services.target.guess import Guess
+from services.target.sending import REJOIN_JITTER_S
 from services.target.sequence import Sequence
-from services.target.star import BAD_PAUSE_S, REJOIN_JITTER_S, Star
+from services.target.star import BAD_PAUSE_S, Star
 from starsd.bus.interface import QueueGone, Reconnected
 from starsd.protocol.messages import Limits, Status, Welcome
 from starsd.protocol.pods import PodState
