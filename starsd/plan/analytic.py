@@ -68,8 +68,8 @@ def _run_ahead(star: Star, costs: Costs, acceptance: Acceptance) -> Figures:
 def _batched_round(star: Star, costs: Costs) -> tuple[float, float]:
     """Its duration and the share of time in which the hub computes.
 
-    A target's sequences come together. Beside them are those of every other target whose jobs are
-    at the hub: a share p of the time, the hub's part of a round (mean value analysis). A job that
+    A target's sequences come together. Beside them in a step are those of every other target whose
+    jobs are computed: a share p of the time, that part of a round (mean value analysis). A job that
     comes in the midst of a step of others waits for half of it.
     """
     targets, jobs, own = _targets(star), _jobs(star), star.sequences
@@ -81,8 +81,8 @@ def _batched_round(star: Star, costs: Costs) -> tuple[float, float]:
         return service_s * (1 + others / (2 * star.depth))
 
     def excess(batch: float) -> float:
-        here_s = at_hub_s(batch)
-        return own + (jobs - own) * here_s / (here_s + away_s) - batch
+        computed_s = costs.service_s(star.depth, batch)
+        return own + (jobs - own) * computed_s / (at_hub_s(batch) + away_s) - batch
 
     here_s = at_hub_s(_root(excess, own, jobs))
     return here_s + away_s, 1 - (away_s / (here_s + away_s)) ** targets
