@@ -101,6 +101,7 @@ def test_star_is_plain_decoding(
     assert 0.2 <= acceptance(answers) <= 0.9
 
 
+@pytest.mark.parametrize("trees", ["on", "off"])
 @pytest.mark.parametrize("draft_step_s", [0.0005, 0.02], ids=["quick", "slow"])
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_star_that_chooses_its_depths_is_plain_decoding(
@@ -109,11 +110,12 @@ def test_star_that_chooses_its_depths_is_plain_decoding(
     expected_at: Callable[[float], list[Outcome]],
     temperature: float,
     draft_step_s: float,
+    trees: str,
 ) -> None:
-    """Of a slow hub proposals come late, or not at all."""
+    """Of a slow hub proposals come late, or not at all; a tree has only what is worth its price."""
     settings = {**STAR, "depth_control": "auto", "ngram": 0}
-    hub = drafts[LAYERS_DRAFT]
-    with MiniStar(targets, hub, draft_step_s=draft_step_s, target=settings) as star:
+    hub, own = drafts[LAYERS_DRAFT], {"trees": trees}
+    with MiniStar(targets, hub, draft_step_s=draft_step_s, target=settings, draft=own) as star:
         answers = star.run(make_requests(8, temperature))
     assert outcomes(answers) == expected_at(temperature)
     assert sum(answer.stats.rounds for answer in answers) > 0
