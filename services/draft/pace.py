@@ -12,9 +12,9 @@ GAIN = 1.05
 """A class twice as large must be so many times as fast, in tokens a second, to be worth it."""
 PROBE = 100
 """Once in so many steps the limit is twice what it should be: speeds change."""
-TRIES = 16
 FOLLOWED = 0.5
 """Share of right nodes that a right one follows, which a step past them finds."""
+TRIES = 16
 LEAST_USE = 0.05
 """Share of jobs to which run-ahead must be of use, after so many."""
 RETRY = 32

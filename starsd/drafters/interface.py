@@ -103,10 +103,11 @@ class DraftSequence:
             self.depth = depth if len(self.feed.rows) else 0
 
     def _judge(self, said: Sequence[int]) -> None:
-        """The text went on so, as was proposed or not."""
+        """The text went on so, as was proposed or not. Where no tree was, what is known fades:
+        whoever is not believed at all would never be heard again."""
         came = len(matched(self.drafted, self.parents or None, said))
-        if self.expected and came < len(said):
-            self.trust.note(self.expected, came)
+        if came < len(said):
+            self.trust.note(self.expected, came if self.expected else 0)
 
     def verified(self, most: int) -> tuple[list[int], list[int]]:
         """What the target verifies at the moment: nodes and their parents."""
