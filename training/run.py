@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -172,11 +172,11 @@ def _trained(
         def heard(update: int, score: Score) -> None:
             curve.update(update, score)
             if update % JUDGE_EVERY == 0 and update < plan.updates:
-                curve.judged(update, trainer.acceptance(judged))
+                curve.judged(update, trainer.acceptance(_watched(judged, tell)))
             tell("training", update / plan.updates, str(curve.last))
 
         trainer.train(training, plan.updates, heard)
-        acceptance = trainer.acceptance(judged)
+        acceptance = trainer.acceptance(_watched(judged, tell))
         curve.judged(trainer.updates, acceptance)
     tokens = sum(len(one.tokens) for one in dialogues)
     facts = Point(trainer.updates, tokens, acceptance)
@@ -193,6 +193,14 @@ def _passes(plan: Plan, dialogues: list[Dialogue], done: int) -> Generator[Batch
             seen += 1
             if seen > done:
                 yield to_device(batch, plan.device)
+
+
+def _watched(judged: Sequence[Batch], tell: Tell) -> Iterator[Batch]:
+    """Minutes on a slow machine."""
+    for number, batch in enumerate(judged):
+        tell("judging", number / len(judged), f"{number} of {len(judged)} batches")
+        yield batch
+    tell("judging", 1.0, "")
 
 
 def _for_judging(plan: Plan, dialogues: list[Dialogue]) -> Iterator[Batch]:

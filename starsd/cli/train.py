@@ -98,7 +98,7 @@ def _train(plan: Plan) -> None:
     with Progress(*columns, TextColumn("{task.fields[state]}"), console=console) as progress:
         bars = {
             phase: progress.add_task(phase, total=1.0, state="")
-            for phase in ("sampling", "training")
+            for phase in ("sampling", "training", "judging")
         }
 
         def tell(phase: str, done: float, state: str) -> None:

@@ -38,7 +38,7 @@ def plan(tiny: Path, out: Path, **changes: Any) -> Plan:
 
 
 def silent(phase: str, done: float, state: str) -> None:
-    assert phase in ("sampling", "training")
+    assert phase in ("sampling", "training", "judging")
     assert 0 <= done <= 1.2
 
 
@@ -105,7 +105,7 @@ def test_data_of_another_run_is_trained_on_without_sampling(
         shown[phase] = done, state
 
     train_draft(plan(tiny_model, tmp_path / "out", data=data, passes=0.2), show)
-    assert shown["sampling"][0] == shown["training"][0] == 1
+    assert shown["sampling"][0] == shown["training"][0] == shown["judging"][0] == 1
     assert shown["training"][1].startswith("loss ")
     held = [one.tokens.tolist() for one in Shards(tmp_path / "out" / "dialogues", 320)]
     assert held == [one.tokens.tolist() for one in Shards(data, 320)]
