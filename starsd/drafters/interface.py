@@ -93,7 +93,7 @@ class DraftSequence:
         but one it can draft nothing.
         """
         before = self.tokens + self.drafted
-        self._judge(tokens[max(0, len(self.tokens) - base) :])
+        self._judge(tokens[len(self.tokens) - base :])
         self.tokens[base:] = tokens
         self.cached = min(self.cached, _common(before, self.tokens))
         self.drafted, self.parents, self.tree, self.ahead, self.taken = [], [], None, None, None
@@ -125,8 +125,9 @@ class DraftSequence:
 
     def begin(self, nodes: int, width: int, floor: float) -> None:
         """A tree, of which nothing less confident than ``floor`` is followed."""
-        least, worth = self.least / self.trust.value, self.worth / self.trust.value
-        self.tree = Tree(nodes, self.depth, max(floor, worth), width, least)
+        trust = self.trust.value
+        worth = max(floor, self.worth / trust)
+        self.tree = Tree(nodes, self.depth, worth, width, self.least / trust)
 
     def grow(self, found: Sequence[Ranked]) -> None:
         """The nodes of the tree's frontier may be followed by these. A tree that has none left is
