@@ -25,10 +25,10 @@ class DraftSequence:
     ``cached`` counts leading positions of both together whose state lies in ``slot``. Ids at or
     above ``vocab_limit`` are never proposed: the target lacks them. Where ``max_nodes`` is more
     than ``depth`` the proposal may be a tree; it grows in ``tree`` and is drafted all at once.
-    A head reads ``feed``. Of a tree a node that is less likely than ``least`` is not proposed, and
-    one less than ``worth`` not followed; ``expected`` is how many of it were taken for right. While
-    nothing is asked, ``ahead`` is what may be; ``taken`` is what the target verifies of what it was
-    told.
+    A head reads ``feed``. What is less likely than ``least`` is not proposed, and what is less than
+    ``worth`` not followed; ``expected`` is how many were taken for right, and ``sure`` how likely
+    all of a chain are. While nothing is asked, ``ahead`` is what may be; ``taken`` is what the
+    target verifies of what it was told.
     """
 
     slot: int
@@ -46,6 +46,7 @@ class DraftSequence:
     least: float = 0.0
     worth: float = 0.0
     expected: float = 0.0
+    sure: float = 1.0
     trust: Trust = field(default_factory=Trust)
     feed: Feed = field(default_factory=Feed)
 
@@ -98,13 +99,14 @@ class DraftSequence:
         self.cached = min(self.cached, _common(before, self.tokens))
         self.drafted, self.parents, self.tree, self.ahead, self.taken = [], [], None, None, None
         self.depth, self.max_nodes, self.expected = depth, max_nodes, 0.0
+        self.sure = 1.0
         if features is not None:
             self.cached = self.feed.take(base, len(self.tokens), self.cached, features)
             self.depth = depth if len(self.feed.rows) else 0
 
     def _judge(self, said: Sequence[int]) -> None:
-        """The text went on so, as was proposed or not. Where no tree was, what is known fades:
-        whoever is not believed at all would never be heard again."""
+        """The text went on so, as was proposed or not. Where nothing was proposed, what is known
+        fades: whoever is not believed at all would never be heard again."""
         came = len(matched(self.drafted, self.parents or None, said))
         if came < len(said):
             self.trust.note(self.expected, came if self.expected else 0)
@@ -122,6 +124,17 @@ class DraftSequence:
         self.drafted, self.parents = foreseen.tokens, foreseen.parents
         if not foreseen.exact:
             self.depth = min(self.depth, len(self.drafted))
+
+    def follow(self, found: Ranked) -> None:
+        """A chain goes on with the first of these, if its target gains by that, and ends with what
+        isn't worth another step."""
+        trust = self.trust.value
+        self.sure *= min(1.0, found.confidences[0]) if found.tokens else 0.0
+        if found.tokens and self.sure * trust >= self.least:
+            self.drafted.append(found.tokens[0])
+            self.expected += self.sure
+        if not found.tokens or self.sure * trust < max(self.least, self.worth):
+            self.depth = len(self.drafted)
 
     def begin(self, nodes: int, width: int, floor: float) -> None:
         """A tree, of which nothing less confident than ``floor`` is followed."""

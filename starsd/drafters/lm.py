@@ -6,16 +6,16 @@ prefix, because sixteen rows cost about what one costs, so nothing of it stays i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Sequence as Many
+
 from starsd.drafters.ahead import BRANCHES as OUTCOMES
 from starsd.drafters.ahead import ROW, Ahead
 from starsd.drafters.base import ModelDrafter
 from starsd.drafters.interface import DraftSequence
-from starsd.drafters.tree import Nodes
 from starsd.engine.interface import Logits, Row, Runner
-from starsd.errors import EngineError
 from starsd.sampling.compiled import Ranked
 from starsd.sampling.ranking import rank_all
-from starsd.sampling.sampler import propose
 
 BRANCHES = 4
 """Candidates of a node."""
@@ -38,9 +38,10 @@ class LmDrafter(ModelDrafter[Runner]):
                 if row.want and self._branches(sequence):
                     sequence.begin(sequence.max_nodes, sequence.max_nodes, WORTH)
             if sequence.tree is not None:
-                sequence.grow(self._found(sequence, sequence.tree, rows, BRANCHES))
+                paths = map(sequence.tree.path, sequence.tree.frontier)
+                sequence.grow(self._found(sequence, paths, rows, BRANCHES))
             elif row.want:
-                self._draft(sequence, rows[-1])
+                sequence.follow(*self._found(sequence, [sequence.drafted], rows, 1))
         return sum(len(row.tokens) for _, row in planned)
 
     def run_ahead(self, sequences: list[DraftSequence]) -> int:
@@ -49,7 +50,8 @@ class LmDrafter(ModelDrafter[Runner]):
             logits = self._runner.forward([row for _, row in planned])
         for sequence, (ahead, row), scores in zip(sequences, planned, logits, strict=True):
             sequence.cached = len(sequence.tokens)
-            ahead.grow(self._found(sequence, ahead, scores[:, : sequence.vocab_limit], OUTCOMES))
+            rows, paths = scores[:, : sequence.vocab_limit], map(ahead.path, ahead.frontier)
+            ahead.grow(self._found(sequence, paths, rows, OUTCOMES))
             ahead.spent += len(row.tokens)
         return sum(len(row.tokens) for _, row in planned)
 
@@ -91,26 +93,13 @@ class LmDrafter(ModelDrafter[Runner]):
         reaches_end = start + len(tokens) == len(text)
         return Row(sequence.slot, tokens, start, want=int(reaches_end and not sequence.complete))
 
-    def _draft(self, sequence: DraftSequence, logits: Logits) -> None:
-        """One more token, unless the sequence's own sampling makes that impossible."""
-        sampling, position = sequence.sampling, len(sequence.tokens) + len(sequence.drafted)
-        history = sequence.tokens + sequence.drafted if sampling.penalties is not None else ()
-        candidates = self._settings.draft_candidates
-        try:
-            with self._parts.sampling:
-                token = propose(logits, sampling, position, history, candidates)
-        except EngineError:
-            sequence.depth = len(sequence.drafted)
-        else:
-            sequence.drafted.append(token)
-
     def _branches(self, sequence: DraftSequence) -> bool:
         return self._settings.trees == "on" and sequence.max_nodes > sequence.depth
 
     def _found(
-        self, sequence: DraftSequence, nodes: Nodes, logits: Logits, count: int
+        self, sequence: DraftSequence, paths: Iterable[Many[int]], logits: Logits, count: int
     ) -> list[Ranked]:
-        """Candidates of each node of the frontier."""
-        paths, considered = [*map(nodes.path, nodes.frontier)], self._settings.draft_candidates
+        """Candidates after the prefix and each of these paths."""
+        considered, text = self._settings.draft_candidates, sequence.tokens
         with self._parts.sampling:
-            return rank_all(logits, sequence.sampling, sequence.tokens, paths, considered, count)
+            return rank_all(logits, sequence.sampling, text, [*paths], considered, count)

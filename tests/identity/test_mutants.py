@@ -10,7 +10,8 @@ import pytest
 from services.target import verifying
 from starsd.drafters import lm
 from starsd.engine.interface import Logits, Row, Runner
-from starsd.sampling.sampler import propose
+from starsd.sampling.compiled import Ranked
+from starsd.sampling.ranking import rank_all
 from starsd.sampling.verification import verify
 from tests.identity.scripted_star import (
     PATIENT,
@@ -69,10 +70,10 @@ def test_draft_noise_off_by_one_position_costs_acceptance_and_no_text(
     with make_star() as star:
         good = star.run(requests)
 
-    def displaced(logits: Logits, params: Any, position: int, *rest: Any) -> int:
-        return propose(logits, params, position + 1, *rest)
+    def displaced(logits: Logits, params: Any, text: list[int], *rest: Any) -> list[Ranked]:
+        return rank_all(logits, params, [*text, 0], *rest)
 
-    monkeypatch.setattr(lm, "propose", displaced)
+    monkeypatch.setattr(lm, "rank_all", displaced)
     with make_star() as star:
         bad = star.run(requests)
     assert tokens(bad) == tokens(good)

@@ -113,6 +113,49 @@ def test_candidates_limit_what_is_evaluated(runner: Runner) -> None:
     assert drafts[0] != drafts[1]
 
 
+def follow(drafter: LmDrafter, **prices: float) -> DraftSequence:
+    """A proposal of six tokens at most, at these prices."""
+    sequence = DraftSequence(0, SamplingParams(seed=4, temperature=0.8), VOCAB, **prices)  # type: ignore[arg-type]
+    sequence.extend(0, [7, 8, 9], depth=6)
+    draft_all(drafter, sequence)
+    return sequence
+
+
+def confidences(text: list[int], params: SamplingParams, count: int) -> list[float]:
+    """Of a chain as long: how likely all of it is, token by token."""
+    sure, text, found = 1.0, list(text), []
+    for _ in range(count):
+        logits = HashModel(SETTINGS).logits(text)
+        (token,), (own,) = rank(logits, params, len(text), text, SETTINGS.draft_candidates, 1)
+        text.append(token)
+        found.append(sure := sure * own)
+    return found
+
+
+def test_a_chain_ends_where_its_target_loses_by_more(runner: Runner) -> None:
+    drafter = LmDrafter(runner, SETTINGS)
+    free = follow(drafter)
+    sure = confidences([7, 8, 9], free.sampling, 6)
+    assert len(free.drafted) == 6
+    assert free.expected == pytest.approx(sum(sure))
+    assert sure[1] > sure[2] > sure[3]
+    between = (sure[2] + sure[3]) / 2
+    assert follow(drafter, least=between).drafted == free.drafted[:3]  # it isn't verified
+    assert follow(drafter, worth=between).drafted == free.drafted[:4]  # it's the last one
+    assert not follow(drafter, least=1.0).drafted
+
+
+def test_a_chain_that_was_too_sure_is_believed_less(runner: Runner) -> None:
+    drafter = LmDrafter(runner, SETTINGS)
+    sequence = follow(drafter)
+    before = len(sequence.tokens)
+    sequence.extend(before, [(sequence.drafted[0] + 1) % VOCAB], depth=6)
+    assert sequence.trust.value < 1
+    right = follow(drafter)
+    right.extend(before, [*right.drafted, 5], depth=6)
+    assert right.trust.value > 1
+
+
 def test_impossible_sampling_ends_the_proposal_not_the_batch(runner: Runner) -> None:
     hopeless = SamplingParams(seed=1, bias=dict.fromkeys(range(VOCAB), -float("inf")))
     sequences = [
