@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -57,9 +58,7 @@ def batches(
     A batch has at most ``tokens`` tokens, padding included; a longer window has one of its own.
     """
     chance = np.random.default_rng(seed)
-    windows = [
-        part for one in dialogues for part in _windows(one, window, int(chance.integers(window)))
-    ]
+    windows = [part for one in dialogues for part in _windows(one, window)]
     windows.sort(key=lambda part: len(part[0]) + chance.random() * 16)
     packs: list[list[Part]] = []
     longest = 0
@@ -73,8 +72,10 @@ def batches(
         yield _batch(packs[index])
 
 
-def _windows(one: Dialogue, size: int, shift: int) -> Iterator[Part]:
-    """Cut at a random place first, so that no token is always near a window's start."""
+def _windows(one: Dialogue, size: int) -> Iterator[Part]:
+    """The same in every pass, for what the target computes of them is kept. Cut at a random place
+    first, so that no part of a dialogue is always near a window's start."""
+    shift = random.Random(one.number).randrange(size)
     weights = np.where(one.own, 1.0, OTHERS_WEIGHT).astype(np.float32)
     starts = [0] if len(one.tokens) <= size else [0, *range(shift, len(one.tokens), size)]
     for start, end in zip(starts, [*starts[1:], len(one.tokens)], strict=True):

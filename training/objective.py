@@ -35,18 +35,14 @@ class Score:
 
 
 @torch.no_grad()
-def labels(states: Tensor, head: Tensor, draft_ids: Tensor) -> Labels:
-    """From the target's final states ``[n, hidden]`` and its head ``[vocabulary, hidden]``."""
-    whole = len(draft_ids) == len(head)
-    of_draft = head if whole else head[draft_ids]
+def labels(states: Tensor, favourites: Tensor, head: Tensor, draft_ids: Tensor) -> Labels:
+    """From the target's final states ``[n, hidden]``, its favourites ``[n]`` and its head
+    ``[vocabulary, hidden]``."""
+    of_draft = head if len(draft_ids) == len(head) else head[draft_ids]
     wanted = torch.empty(len(states), len(draft_ids), dtype=states.dtype, device=states.device)
-    known = torch.ones(len(states), dtype=torch.bool, device=states.device)
     for part in _chunks(len(states)):
-        drafted = states[part] @ of_draft.T
-        wanted[part] = drafted.float().softmax(-1).to(states.dtype)
-        if not whole:
-            known[part] = drafted.amax(-1) >= (states[part] @ head.T).amax(-1)
-    return Labels(wanted, known)
+        wanted[part] = (states[part] @ of_draft.T).float().softmax(-1).to(states.dtype)
+    return Labels(wanted, torch.isin(favourites, draft_ids))
 
 
 def score(drafted: list[Tensor], lm_head: Tensor, found: Labels, weights: Tensor) -> Score:

@@ -20,9 +20,10 @@ class Plan(BaseModel):
     """The defaults give a useful draft of the default target in about two hours on two cores.
 
     ``layers``: of an ``eagle`` head the hidden states it reads (see ``Runner.tap``), of an ``lm``
-    the target's layers that it keeps. ``data``: a folder of dialogues to begin with. ``start``: a
-    head to go on from, as the ``draft`` setting names one, in place of the target's own weights;
-    layers and vocabulary are its own then.
+    the target's layers that it keeps. ``keep_gb``: of disk, for what the target computed of the
+    dialogues: later passes need it again. ``data``: a folder of dialogues to begin with.
+    ``start``: a head to go on from, as the ``draft`` setting names one, in place of the target's
+    own weights; layers and vocabulary are its own then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,6 +42,7 @@ class Plan(BaseModel):
     device: str = "cpu"
     sampler: Literal["engine", "vllm"] = "engine"
     threads: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1)
+    keep_gb: float = Field(12.0, ge=0)
     chats: Path | None = None
     data: Path | None = None
     start: str = ""

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from training.curve import Curve, Point
 from training.dialogues import EngineSpeaker, Speaker, collect
 from training.files import replaced
 from training.frame import chat_frame
+from training.kept import Kept
 from training.objective import Score
 from training.plan import WINDOW, Plan
 from training.result import plot, write
@@ -100,7 +102,7 @@ def _alone(out: Path) -> Iterator[None]:
 def _claim(plan: Plan) -> None:
     """A folder belongs to one plan; a larger budget may be asked of it later."""
     path = plan.out / "plan.json"
-    grown = {"out", "tokens", "passes", "threads", "device", "chats", "sampler"}
+    grown = {"out", "tokens", "passes", "threads", "device", "chats", "sampler", "keep_gb"}
     if path.exists():
         before = Plan.model_validate_json(path.read_text())
         if before.model_dump(exclude=grown) != plan.model_dump(exclude=grown):
@@ -167,7 +169,11 @@ def _trained(
     trainer = Trainer(student, teacher, plan, place.checkpoint)
     judged = [to_device(batch, plan.device) for batch in _for_judging(plan, held_out)]
     passes = _passes(plan, kept, trainer.updates)
-    with closing(passes) as training, Curve(place.curve, trainer.updates) as curve:
+    with (
+        closing(passes) as training,
+        closing(Kept(plan.out, _keeps(plan))) as teacher.kept,
+        Curve(place.curve, trainer.updates) as curve,
+    ):
 
         def heard(update: int, score: Score) -> None:
             curve.update(update, score)
@@ -183,6 +189,12 @@ def _trained(
     write(trainer.student, plan, folder, weights_revision(folder), facts)
     plot(place.curve, plan.out / "curve.png")
     return acceptance
+
+
+def _keeps(plan: Plan) -> float:
+    """Bytes of disk for what the target computed; a single pass needs none of it again."""
+    free = disk_usage(plan.out).free
+    return min(plan.keep_gb * 1e9, free / 2) if plan.passes > 1 else 0.0
 
 
 def _passes(plan: Plan, dialogues: list[Dialogue], done: int) -> Generator[Batch, None, None]:

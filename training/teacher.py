@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM
 
-from starsd.engine.linears import has_bfloat16
 from starsd.engine.native.architecture import HeadArchitecture, described
 from starsd.engine.native.rope import KINDS
 from starsd.errors import ConfigError
+from training.kept import Kept
+from training.precision import training_dtype
+
+FAVOURITE = 2
+"""Columns of bfloat16 whose bits are one int32."""
+CHUNK = 128
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the target makes of a batch: ``features [b, t, taps * hidden]``, the final ``states
+    [b, t, hidden]`` from which logits come, and the token it likes best, ``favourites [b, t]``.
+    Zeros where nothing counts."""
+
+    features: Tensor
+    states: Tensor
+    favourites: Tensor
 
 
 class Teacher:
     """``taps`` number the layers whose outputs are the features, as in transformers'
-    ``hidden_states``: 0 is the embedding, the last one is normalised."""
+    ``hidden_states``: 0 is the embedding, the last one is normalised. What it said of a text is
+    ``kept``, if there is room."""
 
     def __init__(self, folder: Path, device: str, taps: tuple[int, ...] | None = None) -> None:
-        dtype = torch.bfloat16 if has_bfloat16(torch.device(device)) else torch.float32
-        loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+        self.dtype = training_dtype(torch.device(device))
+        self.kept: Kept | None = None
+        loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=self.dtype)
         self.model = loaded.to(device).eval().requires_grad_(False)
         self.config = self.model.config.get_text_config()
         layers = self.config.num_hidden_layers
@@ -41,16 +61,40 @@ class Teacher:
     def layers(self) -> Any:
         return self.model.model.layers
 
+    def lesson(self, tokens: Tensor, lengths: Tensor) -> Lesson:
+        """Of ``tokens [b, t]``, ``lengths [b]`` of which count."""
+        texts = [row[:size] for row, size in zip(tokens.cpu(), lengths.tolist(), strict=True)]
+        rows = pad_sequence(self._rows(texts), batch_first=True).to(tokens.device)
+        favourites = rows[..., -FAVOURITE:].contiguous().view(torch.int32)[..., 0].long()
+        floats, hidden = rows[..., :-FAVOURITE].to(self.dtype), self.head.shape[1]
+        return Lesson(floats[..., :-hidden], floats[..., -hidden:], favourites)
+
+    def _rows(self, texts: list[Tensor]) -> list[Tensor]:
+        """Of each text ``[n, (taps + 1) * hidden + FAVOURITE]``, in bfloat16 on the CPU."""
+        width = (len(self.taps) + 1) * self.head.shape[1] + FAVOURITE
+        held = [self.kept.get(text, width) if self.kept else None for text in texts]
+        new = [text for text, rows in zip(texts, held, strict=True) if rows is None]
+        computed = iter(self._computed(new) if new else [])
+        return [next(computed) if rows is None else rows for rows in held]
+
     @torch.no_grad()
-    def features(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Of ``tokens [b, t]``, ``lengths [b]`` of which count: features
-        ``[b, t, taps * hidden]``, and the final states from which ``logits`` come."""
+    def _computed(self, texts: list[Tensor]) -> list[Tensor]:
+        tokens = pad_sequence(texts, batch_first=True).to(self.head.device)
+        lengths = torch.tensor([len(text) for text in texts], device=tokens.device)
         seen = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
         out = self.model.model(
             tokens, attention_mask=seen.long(), output_hidden_states=True, use_cache=False
         )
-        features = torch.cat([out.hidden_states[tap] for tap in self.taps], dim=-1)
-        return features, out.last_hidden_state
+        states = out.last_hidden_state
+        parts = [*(out.hidden_states[tap] for tap in self.taps), states]
+        likes = [(part @ self.head.T).argmax(-1) for part in states.flatten(0, 1).split(CHUNK)]
+        favourites = torch.cat(likes).view(*tokens.shape, 1).int().view(torch.bfloat16)
+        rows = torch.cat([*(part.bfloat16() for part in parts), favourites], dim=-1).cpu()
+        found = [one[: len(text)] for one, text in zip(rows, texts, strict=True)]
+        if self.kept:
+            for text, one in zip(texts, found, strict=True):
+                self.kept.put(text, one)
+        return found
 
     def head_architecture(self, draft_vocab: int) -> HeadArchitecture:
         """Of a draft head that is like one of its layers, as Llama has them. Raises ConfigError."""

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from starsd.engine.linears import has_bfloat16
 from training.batches import Batch
 from training.files import replaced
 from training.objective import Score, labels, score
@@ -35,10 +34,7 @@ class Trainer:
         self._teacher = teacher
         self._plan = plan
         self._checkpoint = checkpoint
-        learning = [one for one in student.parameters() if one.requires_grad]
-        self._optimizer = torch.optim.AdamW(
-            learning, lr=plan.rate, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
-        )
+        self._optimizers = optimizers(student, plan.rate)
         self.updates = 0
         if checkpoint.exists():
             self._resume(torch.load(checkpoint, plan.device, weights_only=True))
@@ -59,25 +55,28 @@ class Trainer:
             self.save()
 
     def _update(self, batch: Batch) -> Score:
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._plan.rate_at(self.updates)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self._plan.rate_at(self.updates)
         self.student.train()
         found = self.judge(batch)
-        self._optimizer.zero_grad(set_to_none=True)
+        self.student.zero_grad(set_to_none=True)
         found.loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.student.parameters(), CLIP)
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            optimizer.step()
         self.updates += 1
         return found
 
     def judge(self, batch: Batch) -> Score:
         """How the student does on a batch."""
-        features, states = self._teacher.features(batch.tokens, batch.lengths)
-        ids = self.student.draft_ids
-        wanted = labels(states[:, 1:-1].flatten(0, 1), self._teacher.head, ids)
-        device = batch.tokens.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device)):
-            drafted = self.student.drafted(features, batch.tokens, batch.lengths)
+        teacher = self._teacher
+        lesson = teacher.lesson(batch.tokens, batch.lengths)
+        states, said = (part[:, 1:-1].flatten(0, 1) for part in (lesson.states, lesson.favourites))
+        wanted = labels(states, said, teacher.head, self.student.draft_ids)
+        narrow = teacher.dtype is torch.bfloat16
+        with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=narrow):
+            drafted = self.student.drafted(lesson.features, batch.tokens, batch.lengths)
         return score(drafted, self.student.head, wanted, batch.weights[:, 2:])
 
     @torch.no_grad()
@@ -96,7 +95,7 @@ class Trainer:
         state = {
             "student": self.student.state_dict(),
             "draft_ids": self.student.draft_ids,
-            "optimizer": self._optimizer.state_dict(),
+            "optimizers": [one.state_dict() for one in self._optimizers],
             "updates": self.updates,
         }
         with replaced(self._checkpoint) as part:
@@ -105,8 +104,22 @@ class Trainer:
     def _resume(self, state: dict[str, Any]) -> None:
         self.student.load_state_dict(state["student"])
         self.student.draft_ids.copy_(state["draft_ids"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        for optimizer, held in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(held)
         self.updates = state["updates"]
+
+
+def optimizers(student: Student, rate: float) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan et al. 2024, scaled as by Liu et al. 2025, so that AdamW's rate serves both)
+    for the matrices of layers, AdamW for the head and all vectors."""
+    learning = [one for one in student.parameters() if one.requires_grad]
+    matrices = [one for one in learning if one.ndim == 2 and one is not student.head]
+    others = [one for one in learning if one.ndim != 2 or one is student.head]
+    muon = torch.optim.Muon(
+        matrices, lr=rate, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"
+    )
+    adamw = torch.optim.AdamW(others, lr=rate, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True)
+    return [muon, adamw]
 
 
 def tokens_per_round(acceptance: Sequence[float]) -> float:

@@ -48,6 +48,10 @@ def train_draft(
     rate: Annotated[
         float | None, typer.Option(help="Of learning, at its highest. Default: 0.001.")
     ] = None,
+    keep_gb: Annotated[
+        float | None,
+        typer.Option(help="Disk for what the target computed, for later passes. Default: 12."),
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option(

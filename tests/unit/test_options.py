@@ -277,6 +277,7 @@ COMMAND_LINE: dict[str, tuple[str, ...]] = {
             "tokens": "test_dialogues.py::test_collecting_stops_at_the_budget_and_keeps_all",
             "passes": "test_resume.py::test_more_passes_go_on_where_it_was",
             "batch-tokens": "test_run.py::test_a_pass_has_every_token_once_in_bounded_batches",
+            "keep-gb": "test_run.py::test_later_passes_need_the_target_only_where_nothing_is_kept",
             "rate": "test_run.py::test_a_head_is_gone_on_from",
             "start": "test_run.py::test_a_head_is_gone_on_from",
             "data": "test_run.py::test_data_of_another_run_is_trained_on_without_sampling",

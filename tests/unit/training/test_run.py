@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
@@ -22,6 +24,7 @@ from training.curve import read_curve
 from training.plan import Plan
 from training.run import train_draft
 from training.shards import Dialogue, Shards
+from training.teacher import Teacher
 
 FEW = {
     "tokens": 4000,
@@ -111,6 +114,29 @@ def test_data_of_another_run_is_trained_on_without_sampling(
     assert held == [one.tokens.tolist() for one in Shards(data, 320)]
     with pytest.raises(ConfigError, match="no shards"):
         train_draft(plan(tiny_model, tmp_path / "none", data=tmp_path), silent)
+
+
+def test_later_passes_need_the_target_only_where_nothing_is_kept(
+    trained: tuple[Path, list[float]],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: Counter[str] = Counter()
+    out = tmp_path
+    computed = Teacher._computed
+
+    def counted(self: Teacher, texts: list[Tensor]) -> list[Tensor]:
+        read[out.name] += len(texts)
+        return computed(self, texts)
+
+    monkeypatch.setattr(Teacher, "_computed", counted)
+    for name, changes in (("kept", {}), ("not", {"keep_gb": 0.0}), ("once", {"passes": 1.0})):
+        out = tmp_path / name
+        train_draft(plan(tiny_model, out, data=trained[0] / "dialogues", **changes), silent)
+        assert {path.name for path in out.iterdir()} == {one.name for one in trained[0].iterdir()}
+    assert 2 * read["kept"] < read["not"]
+    assert read["kept"] <= 1.1 * read["once"]
 
 
 def test_chats_are_answered_after_the_data_of_another_run(
@@ -234,6 +260,7 @@ def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "passes": "1.5",
         "batch_tokens": "1024",
         "rate": "0.002",
+        "keep_gb": "1.5",
         "start": "auto",
         "data": str(tmp_path / "d"),
         "chats": str(tmp_path / "c"),
