@@ -159,7 +159,8 @@ class DepthControl:
     def rows(self, nodes: int, depth: int) -> float:
         """Tokens of a proposal. Of a tree its hub sends what is likely enough, so those of late
         tell."""
-        return min(nodes, self._tree_nodes.value or nodes) if nodes else depth
+        sent = self._tree_nodes.value if self._tree_nodes.count else nodes
+        return min(nodes, sent) if nodes else depth
 
     def _gains(self, asking: Mapping[Sequence, int], nodes: int) -> list[float]:
         """Tokens that each position adds to a step, all sequences together."""

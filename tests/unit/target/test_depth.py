@@ -174,6 +174,16 @@ def test_trees_where_a_row_more_costs_nothing_chains_where_it_does() -> None:
     assert shapes == [15, 0]
 
 
+def test_rows_of_a_tree_are_what_hubs_send_of_late() -> None:
+    control, sequence = DepthControl(4, 15), make_sequence()
+    assert control.rows(15, 4) == 15
+    for sent in (0, 0, 0, 6):
+        tree = Guess([*range(sent)], [-1] * sent, asked=4, allowed=15)
+        assert control.rows(15, 4) in (15, 0)
+        control.note(sequence, tree, [])
+    assert control.rows(15, 4) == pytest.approx(1.5)
+
+
 def test_step_time_is_a_line() -> None:
     step = StepTime()
     assert not step.known
