@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -101,20 +102,17 @@ def _full(*_: object) -> int:
 def test_the_faster_precision_is_trained_in(
     narrow_s: float, wanted: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Both are timed in turn; once one of them was held up."""
     monkeypatch.setattr(training.precision, "has_bfloat16", lambda _: True)
-    times = iter([*8 * [narrow_s], *8 * [2.0]])
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += next(times)
-        return now
-
-    assert training_dtype(torch.device("cpu"), clock) is wanted
+    took_s = itertools.chain([9.0, 9.0], itertools.cycle([narrow_s, 2.0]))
+    times = itertools.accumulate(itertools.chain.from_iterable((0.0, one) for one in took_s))
+    assert training_dtype(torch.device("cpu"), times.__next__) is wanted
 
 
 def test_other_devices_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training.precision, "_product_s", lambda *_: pytest.fail("timed"))
-    assert training_dtype(torch.device("cuda")) is torch.bfloat16
+    def timed() -> float:
+        pytest.fail("timed")
+
+    assert training_dtype(torch.device("cuda"), timed) is torch.bfloat16
     monkeypatch.setattr(training.precision, "has_bfloat16", lambda _: False)
-    assert training_dtype(torch.device("cpu")) is torch.float32
+    assert training_dtype(torch.device("cpu"), timed) is torch.float32
