@@ -73,7 +73,7 @@ def test_forwards_at_the_hub(star: MiniStar) -> None:
 
 
 def test_sampling(star: MiniStar, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((services.target.verifying, "verify"), (starsd.drafters.lm, "propose")):
+    for module, name in ((services.target.verifying, "verify"), (starsd.drafters.lm, "rank_all")):
         monkeypatch.setattr(module, name, slowly(star, SAMPLE_S, getattr(module, name)))
     serve(star)
     for seconds in (star.pods[0].stats.parts.seconds(), star.hub_stats.parts.seconds()):
