@@ -26,17 +26,21 @@ from starsd.sampling.sampler import sample
 from training.frame import Frame
 from training.shards import Dialogue, Shards
 
-TEMPERATURES = (0.0, 0.0, 0.3, 0.7, 1.0)
+TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 1.0)
 """Of answers; drafts are asked for greedy text most often. Users always speak at 1."""
 USER_TOKENS = 200
 MIN_USER_TOKENS = 4
 ANSWER_TOKENS = 400
 ANOTHER_TURN = 0.35
-STARTED = 0.5
-"""Of users' first turns, begun with a starter; the others are all the target's own."""
-TASKED = 0.25
+TASKED = 0.2
 """Of users' first turns, those that are a task upon what was answered before: long passages, which
 the target would hardly write as a user."""
+COMPOSED = 0.7
+"""Of the other users, those who say what was composed for them."""
+STARTED = 0.5
+"""Of those left, begun with a starter; the others are all the target's own."""
+LOOKED_FOR = 16
+"""Every so many tokens an answer is searched for loops: what follows would teach nothing."""
 PASSAGES = 64
 """Answers remembered for tasks."""
 MIN_PASSAGE = 100
@@ -44,6 +48,9 @@ CHUNK = 256
 SAVE_S = 120.0
 
 log = structlog.get_logger()
+
+Turns = list[list[int]]
+"""What a user says, turn by turn, as token ids."""
 
 
 @dataclass
@@ -60,7 +67,7 @@ class Talk:
     turn_start: int = 0
     cached: int = 0
     random: random.Random = field(default_factory=random.Random)
-    asking: list[list[int]] = field(default_factory=list)
+    asking: Turns = field(default_factory=list)
     """What the user will say in later turns, if that is given."""
 
     @property
@@ -95,8 +102,8 @@ class Speaker(ABC):
     """Keeps ``at_once`` dialogues going and hands over those that ended.
 
     ``chats``: what users say, turn by turn (token ids), to be answered first, as long as there are
-    any. ``starters``: first words of which some users' turns are continued. ``tasks``: what some
-    other users say before something that was answered earlier.
+    any. ``tasks``: what some users say before something that was answered earlier. ``compose``:
+    what some others say. ``starters``: first words of which some users' turns are continued.
     """
 
     def __init__(
@@ -108,9 +115,10 @@ class Speaker(ABC):
         max_length: int,
         seed: int,
         first_number: int = 0,
-        chats: Iterable[list[list[int]]] = (),
+        chats: Iterable[Turns] = (),
         starters: Sequence[list[int]] = (),
         tasks: Sequence[list[int]] = (),
+        compose: Callable[[random.Random], Turns] = lambda _: [],
     ) -> None:
         self._frame = frame
         self._eos = eos
@@ -120,10 +128,11 @@ class Speaker(ABC):
         self._chats = self._short(chats)
         self._starters = starters
         self._tasks = tasks
+        self._compose = compose
         self._passages: deque[list[int]] = deque(maxlen=PASSAGES)
         self._talks = [self._begin(slot) for slot in range(at_once)]
 
-    def _short(self, chats: Iterable[list[list[int]]]) -> Iterator[list[list[int]]]:
+    def _short(self, chats: Iterable[Turns]) -> Iterator[Turns]:
         """Those whose first turn leaves room for an answer."""
         fixed = len(self._frame.opening) + len(self._frame.answer)
         room = self._max_length - fixed - USER_TOKENS
@@ -153,7 +162,7 @@ class Speaker(ABC):
         talk = Talk(number, slot, seed, chance.choice(TEMPERATURES), [], [], random=chance)
         talk.say(self._frame.opening)
         talk.turn_start = len(talk.tokens)
-        if chat := next(self._chats, None) or self._tasked(chance):
+        if chat := next(self._chats, None) or self._tasked(chance) or self._composed(chance):
             talk.say(chat[0])
             talk.asking = chat[1:]
             self._let_answer(talk, ended_by=-1)
@@ -161,11 +170,14 @@ class Speaker(ABC):
             talk.say(chance.choice(self._starters))
         return talk
 
-    def _tasked(self, chance: random.Random) -> list[list[int]]:
+    def _tasked(self, chance: random.Random) -> Turns:
         """A turn, or none."""
         if not self._tasks or not self._passages or chance.random() >= TASKED:
             return []
         return [[*chance.choice(self._tasks), *chance.choice(self._passages)]]
+
+    def _composed(self, chance: random.Random) -> Turns:
+        return self._compose(chance) if chance.random() < COMPOSED else []
 
     def _asked(self, talk: Talk, token: int) -> list[Dialogue] | None:
         if token in self._eos:
@@ -182,7 +194,8 @@ class Speaker(ABC):
     def _answered(self, talk: Talk, token: int) -> list[Dialogue] | None:
         room = self._max_length - len(talk.tokens)
         if token not in self._eos:
-            return [talk.finished()] if talk.turn_length >= ANSWER_TOKENS or room < 1 else None
+            over = talk.turn_length >= ANSWER_TOKENS or room < 1 or self._loops(talk)
+            return [talk.finished()] if over else None
         self._remember(talk.tokens[talk.turn_start : -1])
         if talk.asking:
             return self._ask_next(talk, token, room)
@@ -191,6 +204,9 @@ class Speaker(ABC):
         talk.say(self._frame.after(self._frame.reply, token))
         talk.answering, talk.turn_start = False, len(talk.tokens)
         return None
+
+    def _loops(self, talk: Talk) -> bool:
+        return talk.turn_length % LOOKED_FOR == 0 and loops(talk.tokens[talk.turn_start :])
 
     def _remember(self, answer: list[int]) -> None:
         if len(answer) >= MIN_PASSAGE and not loops(answer):

@@ -29,6 +29,7 @@ from training.frame import chat_frame
 from training.kept import Kept
 from training.objective import Score
 from training.plan import WINDOW, Plan
+from training.requests import request
 from training.result import plot, write
 from training.shards import Dialogue, Shards, copy_shards
 from training.start import begin, check
@@ -149,6 +150,7 @@ def _speaker(
         "chats": unanswered(asked, frame, shards),
         "starters": [ids(starter) for starter in STARTERS],
         "tasks": [ids(f"{task}\n\n") for task in TASKS],
+        "compose": lambda chance: [ids(turn) for turn in request(chance)],
     }
     model = load_model(settings)
     eos = frozenset(model.tokenizer().eos_ids)
@@ -181,6 +183,8 @@ def _trained(
                 curve.judged(update, trainer.acceptance(_watched(judged, tell)))
             tell("training", update / plan.updates, str(curve.last))
 
+        if plan.start and not trainer.updates:
+            curve.judged(0, trainer.acceptance(_watched(judged, tell)))
         trainer.train(training, plan.updates, heard)
         acceptance = trainer.acceptance(_watched(judged, tell))
         curve.judged(trainer.updates, acceptance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from starsd.bench.prompts import load_prompts
 from starsd.engine.interface import Logits, Row
 from training.dialogues import (
     ANSWER_TOKENS,
+    LOOKED_FOR,
     MIN_PASSAGE,
+    TEMPERATURES,
     USER_TOKENS,
     EngineSpeaker,
     Speaker,
@@ -52,9 +55,20 @@ class Script:
         return logits
 
 
-def speaker(words: int, **options: object) -> Speaker:
-    script = Script(words)
-    return EngineSpeaker(script, FRAME, frozenset({EOS}), seed=3, **options)  # type: ignore[arg-type]
+class Varied(Script):
+    """Says words that do not loop."""
+
+    def _logits(self, row: Row) -> Logits:
+        logits = super()._logits(row)
+        said = len(self.texts[row.slot]) - 1
+        if row.want and logits[-1, WORD]:
+            logits[-1, WORD], logits[-1, 20 + (said + said // 40) % 40] = 0, 1000.0
+        return logits
+
+
+def speaker(words: int, script: type[Script] = Script, **options: object) -> Speaker:
+    of: Any = script(words)
+    return EngineSpeaker(of, FRAME, frozenset({EOS}), seed=3, **options)
 
 
 def run(of: Speaker, count: int) -> list[Dialogue]:
@@ -106,21 +120,7 @@ def test_half_of_users_begin_with_a_starter() -> None:
 
 
 def test_some_users_set_a_task_upon_what_was_answered_before() -> None:
-    words = [20 + at % 40 for at in range(MIN_PASSAGE)]
-
-    class Varied(Script):
-        """Says ``words``, which do not loop."""
-
-        def _logits(self, row: Row) -> Logits:
-            logits = super()._logits(row)
-            said = len(self.texts[row.slot]) - 1
-            if row.want and logits[-1, WORD]:
-                logits[-1, WORD], logits[-1, 20 + said % 40] = 0, 1000.0
-            return logits
-
-    options: dict[str, Any] = {"seed": 3, "tasks": [[7], [8]]}
-    varied: Any = Varied(len(words))
-    found = run(EngineSpeaker(varied, FRAME, frozenset({EOS}), **options), 60)
+    found = run(speaker(MIN_PASSAGE, Varied, tasks=[[7], [8]]), 60)
     tasked = [one for one in found if one.tokens[2] in (7, 8)]
     assert 5 < len(tasked) < 30
     for one in tasked:
@@ -135,6 +135,24 @@ def test_what_loops_is_no_passage() -> None:
     assert all(one.tokens[2] != 7 for one in found)
 
 
+def test_most_others_say_what_was_composed() -> None:
+    def compose(chance: Random) -> list[list[int]]:
+        return [[40, chance.randrange(50, 60)], [41]]
+
+    found = run(speaker(6, compose=compose, starters=[[42]]), 60)
+    composed = [one.tokens.tolist() for one in found if one.tokens[2] == 40]
+    assert 30 < len(composed) < 55
+    assert len({one[3] for one in composed}) > 5
+    assert all(one[-8:] == [41, *ANSWER, *[WORD] * 6, EOS][-8:] for one in composed)
+    assert any(one.tokens[2] == 42 for one in found)
+
+
+def test_an_answer_that_loops_ends_there() -> None:
+    (looping,) = run(speaker(1000, chats=[[[30, 31], [32]]]), 1)
+    assert int(looping.own.sum()) == LOOKED_FOR
+    assert 32 not in looping.tokens
+
+
 def test_starters_are_none_of_the_benchmarks_prompts() -> None:
     prompts = [turn.lower() for prompt in load_prompts() for turn in prompt.turns]
     for words in (*STARTERS, *TASKS):
@@ -143,7 +161,7 @@ def test_starters_are_none_of_the_benchmarks_prompts() -> None:
 
 
 def test_endless_answers_are_cut_and_raving_or_silent_users_dropped() -> None:
-    endless = run(speaker(1000, chats=[[[30, 31]]] * 3), 3)
+    endless = run(speaker(1000, Varied, chats=[[[30, 31]]] * 3), 3)
     assert [int(one.own.sum()) for one in endless] == [ANSWER_TOKENS] * 3
     raving, silent = speaker(1000), speaker(2)
     for _ in range(2 * USER_TOKENS):
@@ -152,7 +170,7 @@ def test_endless_answers_are_cut_and_raving_or_silent_users_dropped() -> None:
 
 
 def test_temperatures_are_mixed() -> None:
-    assert {one.temperature for one in run(speaker(6), 60)} == {0.0, 0.3, 0.7, 1.0}
+    assert {one.temperature for one in run(speaker(6), 60)} == set(TEMPERATURES)
 
 
 def test_collecting_stops_at_the_budget_and_keeps_all(tmp_path: Path) -> None:

@@ -130,13 +130,13 @@ def test_later_passes_need_the_target_only_where_nothing_is_kept(
         return computed(self, texts)
 
     monkeypatch.setattr(Teacher, "_computed", counted)
-    for keep_gb in (1.0, 0.0):
+    for keep_gb in (0.0, 1.0):
+        often = max(read.values(), default=0)
         read.clear()
         out = tmp_path / str(keep_gb)
         train_draft(plan(tiny_model, out, data=trained[0] / "dialogues", keep_gb=keep_gb), silent)
         assert {path.name for path in out.iterdir()} == {one.name for one in trained[0].iterdir()}
-        often = max(read.values())  # a text may be twice in a batch
-        assert often <= 2 if keep_gb else often >= 4
+    assert max(read.values()) < often / 2  # a text may be several times in a batch
 
 
 def test_chats_are_answered_after_the_data_of_another_run(
