@@ -48,6 +48,10 @@ class Teacher:
         self.taps = taps or (layers // 3, layers * 2 // 3, layers)
 
     @property
+    def _ends_apart(self) -> bool:
+        return self.taps[-1] != int(self.config.num_hidden_layers)
+
+    @property
     def embedding(self) -> Tensor:
         weight: Tensor = self.model.get_input_embeddings().weight
         return weight
@@ -67,11 +71,12 @@ class Teacher:
         rows = pad_sequence(self._rows(texts), batch_first=True).to(tokens.device)
         favourites = rows[..., -FAVOURITE:].contiguous().view(torch.int32)[..., 0].long()
         floats, hidden = rows[..., :-FAVOURITE].to(self.dtype), self.head.shape[1]
-        return Lesson(floats[..., :-hidden], floats[..., -hidden:], favourites)
+        return Lesson(floats[..., : len(self.taps) * hidden], floats[..., -hidden:], favourites)
 
     def _rows(self, texts: list[Tensor]) -> list[Tensor]:
-        """Of each text ``[n, (taps + 1) * hidden + FAVOURITE]``, in bfloat16 on the CPU."""
-        width = (len(self.taps) + 1) * self.head.shape[1] + FAVOURITE
+        """Of each text ``[n, width]``, in bfloat16 on the CPU: taps, final states unless the last
+        tap is that, favourites."""
+        width = (len(self.taps) + self._ends_apart) * self.head.shape[1] + FAVOURITE
         held = [self.kept.get(text, width) if self.kept else None for text in texts]
         new = [text for text, rows in zip(texts, held, strict=True) if rows is None]
         computed = iter(self._computed(new) if new else [])
@@ -86,7 +91,7 @@ class Teacher:
             tokens, attention_mask=seen.long(), output_hidden_states=True, use_cache=False
         )
         states = out.last_hidden_state
-        parts = [*(out.hidden_states[tap] for tap in self.taps), states]
+        parts = [*(out.hidden_states[tap] for tap in self.taps), *[states] * self._ends_apart]
         likes = [(part @ self.head.T).argmax(-1) for part in states.flatten(0, 1).split(CHUNK)]
         favourites = torch.cat(likes).view(*tokens.shape, 1).int().view(torch.bfloat16)
         rows = torch.cat([*(part.bfloat16() for part in parts), favourites], dim=-1).cpu()

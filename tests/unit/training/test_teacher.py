@@ -31,8 +31,11 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.randint(300, (3, 12), generator=chance), torch.tensor([12, 7, 9])
 
 
-def test_a_lesson_is_what_transformers_computes(tiny_model: Path) -> None:
-    teacher = Teacher(tiny_model, "cpu")
+@pytest.mark.parametrize("taps", [None, (0, 1)])
+def test_a_lesson_is_what_transformers_computes(
+    tiny_model: Path, taps: tuple[int, ...] | None
+) -> None:
+    teacher = Teacher(tiny_model, "cpu", taps)
     tokens, lengths = batch()
     lesson = teacher.lesson(tokens, lengths)
     for row, length in enumerate(lengths.tolist()):
