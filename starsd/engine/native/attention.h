@@ -31,6 +31,9 @@ typedef struct {
     int dim, length, end;
 } lane;
 
+/* What a query takes, in floats. */
+INLINE int filled(int dim) { return (dim + 31) / 32 * 32; }
+
 INLINE size_t bytes_of(const lane *l) { return (size_t)l->end * l->dim * sizeof(uint16_t); }
 
 /* The keys are on their way as far as AHEAD; so are those of the next lane, if any, in the end. */
@@ -116,6 +119,60 @@ INLINE float top_of(const float *scores, int count) {
     return max_of(top);
 }
 
+/* ---- queries and weights as they are multiplied --------------------------------------------- */
+
+#ifdef __AVX512BF16__
+/* A query as groups of bfloat16, each followed by what it leaves, so that nothing is lost. */
+INLINE void split(const float *query, int dim, float *to) {
+    for (int d = 0; d < dim; d += LANES) {
+        float *group = to + d / 32 * 32 + d % 32 / 2;
+        vf x = load(query + d);
+        brief(x, group);
+        brief(x - half_of(rounded(x), 1), group + LANES);
+    }
+}
+
+/* Number `i` of a query, and the one after it, times a pair. */
+INLINE vf times_query(vf sum, vi pairs, const float *query, int i) {
+    const brief_t *group = (const brief_t *)query + i / 32 * 64 + i % 32;
+    return dot2(dot2(sum, pairs, group), pairs, group + 32);
+}
+
+INLINE vf times_weights(vf sum, vi pairs, const float *weights, int i) {
+    return dot2(sum, pairs, (const brief_t *)weights + i);
+}
+#else
+INLINE void split(const float *query, int dim, float *to) {
+    memcpy(to, query, dim * sizeof *query);
+}
+
+INLINE vf times_query(vf sum, vi pairs, const float *query, int i) {
+    sum = fma_each(half_of(pairs, 0), splat(query[i]), sum);
+    return fma_each(half_of(pairs, 1), splat(query[i + 1]), sum);
+}
+
+INLINE vf times_weights(vf sum, vi pairs, const float *weights, int i) {
+    return times_query(sum, pairs, weights, i);
+}
+#endif
+
+/* Scores become weights 2^(score - largest), as `times_weights` takes them; returns one over their
+ * sum. */
+INLINE float soften(float *scores, int count) {
+    brief_t *to = (brief_t *)scores;
+    vf peak = splat(top_of(scores, count)), sum = {0};
+    for (int i = 0; i < count; i += VECTOR) {
+        vf e = power_each(load(scores + i) - peak);
+        sum += e;
+#ifdef __AVX512BF16__
+        brief(e, to + i);
+#else
+        store(to + i, e);
+#endif
+    }
+    return 1 / sum_of(sum);
+}
+
 /* ---- with tile registers ------------------------------------------------------------------- */
 
 #ifdef AMX
@@ -177,28 +234,6 @@ INLINE void multiply_lookup(operand left, operand right, int columns, int rests,
     for (; c < columns; c++) multiply_columns(left, right, c, 1, rests, groups, to, stride, soon);
 }
 
-/* A query as groups of bfloat16, each followed by what it leaves, so that nothing is lost. */
-INLINE void split(const float *query, int dim, float *to) {
-    for (int d = 0; d < dim; d += LANES) {
-        float *group = to + d / 32 * 32 + d % 32 / 2;
-        vf x = load(query + d);
-        brief(x, group);
-        brief(x - half_of(rounded(x), 1), group + LANES);
-    }
-}
-
-/* Scores become weights 2^(score - largest) in bfloat16; returns one over their sum. */
-INLINE float soften_briefly(float *scores, int count) {
-    uint16_t *to = (uint16_t *)scores;
-    vf peak = splat(top_of(scores, count)), sum = {0};
-    for (int i = 0; i < count; i += LANES) {
-        vf e = power_each(load(scores + i) - peak);
-        sum += e;
-        brief(e, to + i);
-    }
-    return 1 / sum_of(sum);
-}
-
 /* What the keys from `shared` on add to the sums of each token's lookups. */
 static void add_branches(const lane *l, const lookup *who, int count, int shared, int end,
                          float *found, operand weights) {
@@ -238,7 +273,7 @@ static void look_up_tiled(const lane *l, const lookup *who, int count, float *de
     for (int h = 0; h < count; h++) {
         hide(who[h].t, end, scores + h * stride);
         fetch_next(soon);
-        factor[h] = soften_briefly(scores + h * stride, end);
+        factor[h] = soften(scores + h * stride, end);
     }
     const int shared = shared_of(who->t, end);
     multiply_lookup(weights, values, dim / LANES, 0, shared / 32, found, dim, soon);
@@ -251,8 +286,8 @@ static void look_up_tiled(const lane *l, const lookup *who, int count, float *de
 
 /* ---- without ------------------------------------------------------------------------------- */
 
-/* Scores of some sixteens of keys for `n` lookups, both constants where this is inlined. */
-INLINE void score(const uint16_t *keys, int blocks, const lookup *who, int n, int dim,
+/* Scores of some sixteens of keys for `n` queries, both constants where this is inlined. */
+INLINE void score(const uint16_t *keys, int blocks, const float *queries, int n, int dim,
                   float *scores, int stride, supply *soon) {
     const int vectors = blocks * VECTORS;
     vf sum[TALL][WIDE];
@@ -263,26 +298,12 @@ INLINE void score(const uint16_t *keys, int blocks, const lookup *who, int n, in
             for (int b = 0; b < blocks; b += 2) fetch_next(soon);
         for (int v = 0; v < vectors; v++) {
             vi pairs = pairs_at(keys + (v / VECTORS * dim + i) * LANES + v % VECTORS * 2 * VECTOR);
-            for (int h = 0; h < n; h++) {
-                const float *query = who[h].query + i;
-                sum[h][v] = fma_each(half_of(pairs, 0), splat(query[0]), sum[h][v]);
-                sum[h][v] = fma_each(half_of(pairs, 1), splat(query[1]), sum[h][v]);
-            }
+            for (int h = 0; h < n; h++)
+                sum[h][v] = times_query(sum[h][v], pairs, queries + h * filled(dim), i);
         }
     }
     for (int h = 0; h < n; h++)
         for (int v = 0; v < vectors; v++) store(scores + h * stride + v * VECTOR, sum[h][v]);
-}
-
-/* Scores become weights 2^(score - largest); returns one over their sum. */
-INLINE float soften(float *scores, int count) {
-    vf peak = splat(top_of(scores, count)), sum = {0};
-    for (int i = 0; i < count; i += VECTOR) {
-        vf e = power_each(load(scores + i) - peak);
-        store(scores + i, e);
-        sum += e;
-    }
-    return 1 / sum_of(sum);
 }
 
 /* What lookups of one run read, and where. */
@@ -291,7 +312,7 @@ typedef struct {
     const lookup *who;
     const uint16_t *tail; /* the values from `shared` on */
     int shared;
-    float *scores, factor[TALL];
+    float *queries, *scores, factor[TALL];
     supply *soon;
 } reading;
 
@@ -307,11 +328,8 @@ INLINE void mix(const reading *r, int n, int at, int columns) {
         if (i % 8 == 0) fetch_next(r->soon);
         for (int c = 0; c < columns; c++) {
             vi pairs = pairs_at(from + (at + c * VECTOR) * 2);
-            for (int h = 0; h < n; h++) {
-                const float *weight = r->scores + h * stride + i;
-                sum[h][c] = fma_each(half_of(pairs, 0), splat(weight[0]), sum[h][c]);
-                sum[h][c] = fma_each(half_of(pairs, 1), splat(weight[1]), sum[h][c]);
-            }
+            for (int h = 0; h < n; h++)
+                sum[h][c] = times_weights(sum[h][c], pairs, r->scores + h * stride, i);
         }
     }
     for (int h = 0; h < n; h++)
@@ -322,11 +340,12 @@ INLINE void mix(const reading *r, int n, int at, int columns) {
 INLINE void look_up_some(reading r, int n) {
     const int end = r.l->end, dim = r.l->dim, stride = r.l->length + APART;
     int i = 0, at = 0;
+    for (int h = 0; h < n; h++) split(r.who[h].query, dim, r.queries + h * filled(dim));
     for (; end - i >= WIDE * VECTOR; i += WIDE * VECTOR)
-        score(r.l->keys + (size_t)i * dim, WIDE / VECTORS, r.who, n, dim, r.scores + i, stride,
+        score(r.l->keys + (size_t)i * dim, WIDE / VECTORS, r.queries, n, dim, r.scores + i, stride,
               r.soon);
     for (; i < end; i += LANES)
-        score(r.l->keys + (size_t)i * dim, 1, r.who, n, dim, r.scores + i, stride, r.soon);
+        score(r.l->keys + (size_t)i * dim, 1, r.queries, n, dim, r.scores + i, stride, r.soon);
     for (int h = 0; h < n; h++) {
         hide(r.who[h].t, end, r.scores + h * stride);
         r.factor[h] = soften(r.scores + h * stride, end);
@@ -336,14 +355,15 @@ INLINE void look_up_some(reading r, int n) {
 }
 
 /* In groups as equal as can be. */
-static void look_up_plainly(const lane *l, const lookup *who, int count, float *scores,
+static void look_up_plainly(const lane *l, const lookup *who, int count, float *desk,
                             supply *soon) {
     const int groups = (count + TALL - 1) / TALL, shared = shared_of(who->t, l->end);
+    float *scores = desk + LOOKUPS * filled(l->dim);
     uint16_t tail[2 * KEYS * l->dim];
     if (shared < l->end) gather_branch(l, who->t, shared, l->end, tail);
     for (int g = 0; g < groups; g++) {
         const int first = count * g / groups, n = count * (g + 1) / groups - first;
-        const reading r = {l, who + first, tail, shared, scores, {0}, soon};
+        const reading r = {l, who + first, tail, shared, desk, scores, {0}, soon};
         FOR_ROWS(n, look_up_some(r, ROWS))
     }
 }
@@ -351,7 +371,9 @@ static void look_up_plainly(const lane *l, const lookup *who, int count, float *
 /* ---- either -------------------------------------------------------------------------------- */
 
 /* Floats that `look_up` needs. */
-INLINE size_t desk_of(int dim, int length) { return (size_t)LOOKUPS * (2 * dim + length + APART); }
+INLINE size_t desk_of(int dim, int length) {
+    return (size_t)LOOKUPS * (2 * filled(dim) + length + APART);
+}
 
 /* Up to LOOKUPS in the same keys and values. */
 static void look_up(const lane *l, const lookup *who, int count, float *desk, supply *soon) {
