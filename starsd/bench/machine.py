@@ -55,7 +55,7 @@ def describe(cores: Sequence[int]) -> Machine:
         python=platform.python_version(),
         versions=_versions(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=shlex.join(sys.argv),
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     )
 
 

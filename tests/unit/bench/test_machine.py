@@ -74,7 +74,7 @@ def test_processor_and_the_flags_that_matter(
 
 
 def test_what_can_be_asked_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["starsd", "bench", "two words"])
+    monkeypatch.setattr(sys, "argv", ["/somewhere/starsd", "bench", "two words"])
     facts = describe((0,))
     assert facts.command == "starsd bench 'two words'"
     assert {"starsd", "torch"} <= facts.versions.keys()
