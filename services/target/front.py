@@ -22,6 +22,7 @@ from starsd.engine.interface import Tokenizer
 from starsd.errors import INTERNAL_ERROR, ErrorBody, StarsdError, TransportError, UnavailableError
 from starsd.metrics import RequestMetrics, exposition, outcome_of
 from starsd.process.front import ModelFront
+from starsd.process.handle import FRESH_S
 from starsd.process.heartbeat import PodRegistry
 from starsd.process.spawn import LoopProcess
 from starsd.protocol.events import Begin, Generate
@@ -218,7 +219,9 @@ class TargetFront(ModelFront):
 
     def _serving(self) -> _Engine:
         if self._engine is None or self.state is not PodState.READY or not self.loop.fresh:
-            raise UnavailableError(f"target {self._settings.id} cannot serve now ({self.state})")
+            ready = self.state is PodState.READY
+            reason = f"no word of its loop for {FRESH_S:g} s" if ready else str(self.state)
+            raise UnavailableError(f"target {self._settings.id} cannot serve now ({reason})")
         return self._engine
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:

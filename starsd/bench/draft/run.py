@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from starsd.bench.draft.texts import Question, Text, answer
 from starsd.bench.engine.timing import Timer
 from starsd.bench.machine import allowed_cores, describe, load_average
 from starsd.bench.peers.server import pinned
-from starsd.bench.prompts import load_prompts, spread
+from starsd.bench.prompts import Prompt, load_prompts, spread
 from starsd.engine.interface import SlotState
 from starsd.engine.loading import load_model
 from starsd.errors import ConfigError
@@ -62,7 +62,7 @@ class Bench:
     def __init__(self, setup: Setup, say: Say) -> None:
         self._setup, self._say = setup, say
         self.timer = Timer(1, REPEATS)
-        self._eos, prompts = encoded(setup)
+        self._eos, prompts = encoded(setup, spread(load_prompts(), setup.prompts))
         longest = max(map(len, prompts)) + self._beyond
         settings = target_settings(setup, longest)
         compiled.install(settings.cache_dir)
@@ -124,9 +124,8 @@ class Bench:
         return answer(self._target, questions, self._eos, tapped=bool(self._drafts.taps))
 
 
-def encoded(setup: Setup) -> tuple[tuple[int, ...], list[list[int]]]:
+def encoded(setup: Setup, prompts: Sequence[Prompt]) -> tuple[tuple[int, ...], list[list[int]]]:
     """The ids that end an answer, and those of each prompt."""
     tokenizer = load_model(target_settings(setup, LENGTH)).tokenizer()
-    prompts = spread(load_prompts(), setup.prompts)
     messages = ([{"role": "user", "content": prompt.turns[0]}] for prompt in prompts)
     return tokenizer.eos_ids, list(map(tokenizer.encode_chat, messages))

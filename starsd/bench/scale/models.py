@@ -12,6 +12,7 @@ from starsd.bench.draft.setup import Setup, check, target_settings
 from starsd.bench.draft.texts import Question, Text, answer
 from starsd.bench.machine import allowed_cores
 from starsd.bench.peers.server import pinned
+from starsd.bench.prompts import load_prompts, short, spread
 from starsd.drafters.interface import Drafter, DraftSequence
 from starsd.engine.interface import Runner
 from starsd.engine.loading import load_model
@@ -26,7 +27,8 @@ DEEPEST = 8
 
 @dataclass(frozen=True)
 class Source:
-    """``prompts`` are answered greedily, with ``max_tokens`` each."""
+    """So many short ``prompts`` are answered greedily, with ``max_tokens`` each. Where steps are
+    stretched a long one would take longer to read than anybody looks."""
 
     model: str
     draft: str
@@ -102,7 +104,7 @@ def loaded(source: Source) -> Iterator[Models]:
 
 def _load(source: Source) -> Models:
     setup = source.setup
-    eos, prompts = encoded(setup)
+    eos, prompts = encoded(setup, spread(short(load_prompts()), setup.prompts))
     beyond = setup.max_tokens + 1 + DEEPEST
     settings = target_settings(setup, max(map(len, prompts)) + beyond)
     compiled.install(settings.cache_dir)
