@@ -29,6 +29,9 @@ SLOTS = 128
 """Of a hub: sequences of all targets, and those that ended not long ago."""
 FLOOD = 16
 """Slots of a target."""
+STEP_TOKENS = 128
+"""Of a target: stretched, a step of many prompts' tokens would keep it silent for seconds, and a
+target that is silent serves nobody. Its own sequences' proposals fit."""
 DEEPEST = 16
 """Targets ask for no more; a hub's own limit is what decides."""
 WAIT_BUDGET = 1000.0
@@ -93,6 +96,7 @@ def target_settings() -> dict[str, Any]:
         "served_model_name": NAME,
         "max_sequences": FLOOD,
         "max_length": MAX_LENGTH,
+        "step_tokens": STEP_TOKENS,
         "draft_depth": DEEPEST,
         "draft_nodes": 0,
         "ngram": 0,

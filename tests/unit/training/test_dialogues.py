@@ -62,7 +62,7 @@ class Varied(Script):
         logits = super()._logits(row)
         said = len(self.texts[row.slot]) - 1
         if row.want and logits[-1, WORD]:
-            logits[-1, WORD], logits[-1, 20 + (said + said // 40) % 40] = 0, 1000.0
+            logits[-1, WORD], logits[-1, Random(said).randrange(20, 60)] = 0, 1000.0
         return logits
 
 
