@@ -38,8 +38,7 @@ FORMS = {
     ),
     "reasoning": (
         "{name}, {name} and {name} own {small} {things} together. {name} has more than "
-        "{name}. Who can "
-        "have the most? Explain step by step.",
+        "{name}. Who can have the most? Explain step by step.",
         "All {things} in {place} are {colour}. {name} holds one that is not {colour}. What "
         "follows?",
         "Should I {errand} or rather wait until next year? List reasons for both and decide.",
@@ -51,11 +50,9 @@ FORMS = {
     ),
     "math": (
         "{name} buys {small} {things} for {number} dollars each and pays with {large} "
-        "dollars. How much "
-        "change does {name} get?",
-        "A train covers {large} km in {small} hours. What is its average speed? How long "
-        "does it take "
-        "for {number} km?",
+        "dollars. How much change does {name} get?",
+        "A train covers {large} km in {small} hours. What is its average speed? How long does "
+        "it take for {number} km?",
         "What is {number} percent of {large}? Show every step.",
         "Solve for x: {small}x + {number} = {large}.",
         "Solve x^2 - {number}x + {small} = 0 and explain the formula that you use.",
@@ -63,8 +60,7 @@ FORMS = {
         "diagonal.",
         "{name} saves {number} dollars a week. After how many weeks are there {large} dollars?",
         "In a bag are {small} {colour} and {number} {colour} {things}. I take one without "
-        "looking. What "
-        "is the probability of each colour?",
+        "looking. What is the probability of each colour?",
         "Find the derivative of f(x) = {small}x^3 - {number}x + {large}.",
         "Compute {large} divided by {small}, with remainder, and check the result.",
         "How many ways are there to arrange {small} different {things} on a shelf?",
@@ -78,9 +74,8 @@ FORMS = {
         "How do I write a loop in {code} that {task}?",
         "What is the fastest algorithm for a function that {task}? Give its complexity.",
         "Write a class for {things} in {code}, with a method that {task}.",
-        "Write an SQL query for a table of {things} with the columns name, colour, price "
-        "and place: "
-        "the {small} dearest ones of each place.",
+        "Write an SQL query for a table of {things} with the columns name, colour, price and "
+        "place: the {small} dearest ones of each place.",
         "Explain {computing} to a programmer who knows only {code}.",
         "Write a regular expression for {pattern} and explain each part.",
         "Write an HTML page with a table of {things} and a form to add one.",
@@ -88,20 +83,16 @@ FORMS = {
     ),
     "extraction": (
         'Extract name, place, amount and date from this as JSON: "On {date} {name} bought '
-        "{number} "
-        '{things} in {place} and paid {large} dollars."',
+        '{number} {things} in {place} and paid {large} dollars."',
         "List all people and what they did: {name} sold {small} {things} to {name}. {name} "
-        "wants to "
-        "{errand}. On {date}, {name} left for {place}.",
+        "wants to {errand}. On {date}, {name} left for {place}.",
         "Turn this into a table with the columns item, count and price: {small} {things} at "
-        "{number} "
-        "dollars, {number} {things} at {small} dollars, {small} {things} at {large} dollars.",
+        "{number} dollars, {number} {things} at {small} dollars, {small} {things} at {large} "
+        "dollars.",
         'Which dates and places are in this text? "{name} came to {place} on {date}, saw '
-        "{person} {moment}"
-        ', and left on {date}."',
+        '{person} {moment}, and left on {date}."',
         'Is this review positive or negative, and about what? "{name} recommended these '
-        "{things}. After "
-        '{small} days mine were broken, and {person} refused to help."',
+        '{things}. After {small} days mine were broken, and {person} refused to help."',
         "Return only the prices, one a line: {things} {number}.50, {things} {small}.20, "
         "{things} {large}.",
     ),

@@ -177,17 +177,21 @@ def _trained(
         Curve(place.curve, trainer.updates) as curve,
     ):
 
+        def judge() -> list[float]:
+            found = trainer.acceptance(_watched(judged, tell))
+            curve.judged(trainer.updates, found)
+            return found
+
         def heard(update: int, score: Score) -> None:
             curve.update(update, score)
             if update % JUDGE_EVERY == 0 and update < plan.updates:
-                curve.judged(update, trainer.acceptance(_watched(judged, tell)))
+                judge()
             tell("training", update / plan.updates, str(curve.last))
 
         if plan.start and not trainer.updates:
-            curve.judged(0, trainer.acceptance(_watched(judged, tell)))
+            judge()
         trainer.train(training, plan.updates, heard)
-        acceptance = trainer.acceptance(_watched(judged, tell))
-        curve.judged(trainer.updates, acceptance)
+        acceptance = judge()
     tokens = sum(len(one.tokens) for one in dialogues)
     facts = Point(trainer.updates, tokens, acceptance)
     write(trainer.student, plan, folder, weights_revision(folder), facts)

@@ -32,5 +32,6 @@ def test_a_head_may_say_what_it_likes(tiny_model: Path, tmp_path: Path) -> None:
             eventually(partial(forgot_hub, one), "the hub is forgotten")
         plain = star.through(asked)
     assert texts(heard) == texts(plain)
+    assert total(heard, "rounds") > total(heard, "fallbacks")
     assert total(heard, "proposed") > total(heard, "accepted") > 0
     assert total(plain, "rounds") == 0
