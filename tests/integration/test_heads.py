@@ -21,7 +21,7 @@ def test_a_head_may_say_what_it_likes(tiny_model: Path, tmp_path: Path) -> None:
     model = {"model": str(tiny_model), "max_length": 256, "max_sequences": 8, "dtype": "float32"}
     target = {**model, "scripted": "", "batch_invariant": True, **PATIENT}
     hub = {**model, "scripted": "", "draft": str(write(tmp_path / "head", eagle3(), EAGLE3))}
-    asked = questions(8, max_tokens=40)
+    asked = questions(8, max_tokens=160)  # far longer than the first reply of a busy hub takes
     with LiveStar(step_s=0.0, target=target, hub=hub) as star:
         star.start("a", "b", "gateway", "hub")
         star.lab.wait_ready()
