@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starsd.engine.checkpoint import BUNDLED
 
 WINDOW = 384
+DRAFT_VOCABULARY = 8192
 WARM_UP = 0.03
 FADE_OUT = 0.25
 FLOOR = 0.05
@@ -23,7 +24,9 @@ class Plan(BaseModel):
     the target's layers that it keeps. ``keep_gb``: of disk, for what the target computed of the
     dialogues: later passes need it again. ``data``: a folder of dialogues to begin with.
     ``start``: a head to go on from, as the ``draft`` setting names one, in place of the target's
-    own weights; layers and vocabulary are its own then.
+    own weights; layers are its own then. ``vocabulary`` is how many tokens an ``eagle`` head may
+    propose, those that the dialogues say most; None: as many as ``start`` does, else
+    ``DRAFT_VOCABULARY``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,7 +35,7 @@ class Plan(BaseModel):
     model: str = BUNDLED
     kind: Literal["eagle", "lm"] = "eagle"
     layers: tuple[int, ...] = ()
-    vocabulary: int = Field(8192, ge=64)
+    vocabulary: int | None = Field(None, ge=64)
     tokens: int = Field(2_000_000, ge=1000)
     passes: float = Field(2.0, gt=0)
     batch_tokens: int = Field(3072, ge=16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from starsd.errors import ConfigError
 from starsd.settings.model import ModelSettings
 from training.batches import draft_vocabulary
 from training.head import EagleHead
-from training.plan import Plan
+from training.plan import DRAFT_VOCABULARY, Plan
 from training.pruned import PrunedModel
 from training.shards import Dialogue
 from training.student import Student
@@ -47,12 +48,12 @@ def begin(plan: Plan, folder: Path, dialogues: Sequence[Dialogue]) -> tuple[Teac
     """
     torch.manual_seed(plan.seed)
     if plan.start:
-        return _continued(plan, folder)
+        return _continued(plan, folder, dialogues)
     if plan.kind == "lm":
         teacher = Teacher(folder, plan.device)
         return teacher, PrunedModel(teacher, plan.layers)
     teacher = Teacher(folder, plan.device, plan.layers)
-    ids = draft_vocabulary(dialogues, plan.vocabulary, len(teacher.head))
+    ids = draft_vocabulary(dialogues, plan.vocabulary or DRAFT_VOCABULARY, len(teacher.head))
     head = _head(plan, teacher, teacher.head_architecture(len(ids)), ids)
     start_from_target(head, teacher)
     return teacher, head
@@ -81,14 +82,24 @@ def start_from_target(head: EagleHead, teacher: Teacher) -> None:
     head.lm_head.weight.copy_(teacher.head[head.draft_ids])
 
 
-def _continued(plan: Plan, folder: Path) -> tuple[Teacher, Student]:
-    """From a head's own weights, layers and vocabulary."""
+@torch.no_grad()
+def _continued(plan: Plan, folder: Path, dialogues: Sequence[Dialogue]) -> tuple[Teacher, Student]:
+    """From a head's own weights and layers. Tokens that it cannot propose but these dialogues say
+    take the places of others, with their rows of the target's head."""
     given = _given(plan, folder)
     teacher = Teacher(folder, plan.device, given.layers)
-    head = _head(plan, teacher, _trainable(plan, given, teacher), torch.from_numpy(given.draft_ids))
-    with torch.no_grad():
-        for part, weight in head.named_parameters():
-            weight.copy_(torch.from_numpy(given.weights.whole(part)))
+    size = plan.vocabulary or len(given.draft_ids)
+    ids = draft_vocabulary(dialogues, size, len(teacher.head))
+    of = replace(_trainable(plan, given, teacher), draft_vocab_size=len(ids))
+    head = _head(plan, teacher, of, ids)
+    head.lm_head.weight.copy_(teacher.head[head.draft_ids])
+    theirs = torch.from_numpy(given.draft_ids)  # both ascend
+    for name, weight in head.named_parameters():
+        told = torch.from_numpy(given.weights.whole(name))
+        if weight is head.lm_head.weight:
+            weight[torch.isin(ids, theirs)] = told[torch.isin(theirs, ids)].to(weight)
+        else:
+            weight.copy_(told)
     return teacher, head
 
 

@@ -34,7 +34,11 @@ def train_draft(
         typer.Option(help="eagle: hidden states it reads; lm: layers it keeps. Like 0,29."),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Tokens an eagle head can propose. Default: 8192.")
+        int | None,
+        typer.Option(
+            help="Tokens an eagle head can propose: those the dialogues say most. "
+            "Default: as many as --start does, else 8192."
+        ),
     ] = None,
     tokens: Annotated[
         int | None, typer.Option(help="Of dialogues to sample from the target. Default: 2000000.")
@@ -54,9 +58,7 @@ def train_draft(
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(
-            help="Head to go on from, with its layers and vocabulary: as --draft, or auto."
-        ),
+        typer.Option(help="Head to go on from, with its layers and weights: as --draft, or auto."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of another draft's dialogues, to begin with.")

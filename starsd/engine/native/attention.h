@@ -141,6 +141,8 @@ INLINE vf times_query(vf sum, vi pairs, const float *query, int i) {
 INLINE vf times_weights(vf sum, vi pairs, const float *weights, int i) {
     return dot2(sum, pairs, (const brief_t *)weights + i);
 }
+
+INLINE void put_weights(vf found, float *weights, int i) { brief(found, (brief_t *)weights + i); }
 #else
 INLINE void split(const float *query, int dim, float *to) {
     memcpy(to, query, dim * sizeof *query);
@@ -154,21 +156,18 @@ INLINE vf times_query(vf sum, vi pairs, const float *query, int i) {
 INLINE vf times_weights(vf sum, vi pairs, const float *weights, int i) {
     return times_query(sum, pairs, weights, i);
 }
+
+INLINE void put_weights(vf found, float *weights, int i) { store(weights + i, found); }
 #endif
 
 /* Scores become weights 2^(score - largest), as `times_weights` takes them; returns one over their
  * sum. */
 INLINE float soften(float *scores, int count) {
-    brief_t *to = (brief_t *)scores;
     vf peak = splat(top_of(scores, count)), sum = {0};
     for (int i = 0; i < count; i += VECTOR) {
         vf e = power_each(load(scores + i) - peak);
         sum += e;
-#ifdef __AVX512BF16__
-        brief(e, to + i);
-#else
-        store(to + i, e);
-#endif
+        put_weights(e, scores, i);
     }
     return 1 / sum_of(sum);
 }

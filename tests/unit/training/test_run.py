@@ -157,7 +157,7 @@ def test_a_head_is_gone_on_from(
     trained: tuple[Path, list[float]], tiny_model: Path, tmp_path: Path
 ) -> None:
     head, acceptance = trained
-    options: dict[str, Any] = {"start": str(head), "data": head / "dialogues", "vocabulary": 64}
+    options: dict[str, Any] = {"start": str(head), "data": head / "dialogues", "vocabulary": None}
     on = train_draft(plan(tiny_model, tmp_path / "on", passes=0.2, rate=1e-9, **options), silent)
     assert on[0] == pytest.approx(acceptance[0], abs=0.02)  # bfloat16 was kept; later ones are few
     (before, after) = (load_file(one / "model.safetensors") for one in (head, tmp_path / "on"))
@@ -171,6 +171,23 @@ def test_a_head_is_gone_on_from(
     train_draft(plan(tiny_model, tmp_path / "fast", passes=0.2, rate=1e-2, **options), silent)
     fast = load_file(tmp_path / "fast" / "model.safetensors")
     assert not torch.allclose(before["lm_head.weight"], fast["lm_head.weight"], atol=1e-3)
+
+
+def test_a_head_goes_on_with_what_these_dialogues_say(
+    trained: tuple[Path, list[float]], tiny_model: Path, tmp_path: Path
+) -> None:
+    """It keeps its rows, and those of tokens that are new to it are the target's."""
+    head, _ = trained
+    options: dict[str, Any] = {"start": str(head), "passes": 0.05, "rate": 1e-9, "seed": 5}
+    train_draft(plan(tiny_model, tmp_path / "on", vocabulary=160, **options), silent)
+    (before, after) = (load_file(one / "model.safetensors") for one in (head, tmp_path / "on"))
+    old, new = (one["d2t"] + torch.arange(len(one["d2t"])) for one in (before, after))
+    assert (len(old), len(new)) == (128, 160)
+    theirs = load_file(tiny_model / "model.safetensors")["lm_head.weight"].bfloat16()
+    rows = dict(zip(old.tolist(), before["lm_head.weight"], strict=True))
+    for token, row in zip(new.tolist(), after["lm_head.weight"], strict=True):
+        torch.testing.assert_close(row, rows.get(token, theirs[token]), rtol=1e-2, atol=1e-4)
+    assert set(old.tolist()) & set(new.tolist())
 
 
 @pytest.mark.parametrize(
