@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import AutoConfig
 
 from starsd.engine.checkpoint import resolve_checkpoint
@@ -85,22 +86,31 @@ def start_from_target(head: EagleHead, teacher: Teacher) -> None:
 @torch.no_grad()
 def _continued(plan: Plan, folder: Path, dialogues: Sequence[Dialogue]) -> tuple[Teacher, Student]:
     """From a head's own weights and layers. Tokens that it cannot propose but these dialogues say
-    take the places of others, with their rows of the target's head."""
+    take the places of others."""
     given = _given(plan, folder)
     teacher = Teacher(folder, plan.device, given.layers)
     size = plan.vocabulary or len(given.draft_ids)
     ids = draft_vocabulary(dialogues, size, len(teacher.head))
     of = replace(_trainable(plan, given, teacher), draft_vocab_size=len(ids))
     head = _head(plan, teacher, of, ids)
-    head.lm_head.weight.copy_(teacher.head[head.draft_ids])
-    theirs = torch.from_numpy(given.draft_ids)  # both ascend
     for name, weight in head.named_parameters():
-        told = torch.from_numpy(given.weights.whole(name))
+        told = torch.from_numpy(given.weights.whole(name)).float()
         if weight is head.lm_head.weight:
-            weight[torch.isin(ids, theirs)] = told[torch.isin(theirs, ids)].to(weight)
-        else:
-            weight.copy_(told)
+            told = rows_for(told, torch.from_numpy(given.draft_ids), ids, teacher.head.cpu())
+        weight.copy_(told)
     return teacher, head
+
+
+def rows_for(told: Tensor, known: Tensor, ids: Tensor, target: Tensor) -> Tensor:
+    """``[ids, hidden]``: a head's own rows, ``told [known, hidden]``, and for other tokens what
+    those would be, by a linear fit of the head's rows to the ``target``'s ``[vocab, hidden]``."""
+
+    def given(tokens: Tensor) -> Tensor:
+        return functional.pad(target[tokens].float(), (0, 1), value=1.0)
+
+    rows: Tensor = given(ids) @ torch.linalg.lstsq(given(known), told).solution
+    rows[torch.isin(ids, known)] = told[torch.isin(known, ids)]  # both ascend
+    return rows
 
 
 def _given(plan: Plan, folder: Path) -> Head:

@@ -176,18 +176,22 @@ def test_a_head_is_gone_on_from(
 def test_a_head_goes_on_with_what_these_dialogues_say(
     trained: tuple[Path, list[float]], tiny_model: Path, tmp_path: Path
 ) -> None:
-    """It keeps its rows, and those of tokens that are new to it are the target's."""
-    head, _ = trained
+    head, acceptance = trained
     options: dict[str, Any] = {"start": str(head), "passes": 0.05, "rate": 1e-9, "seed": 5}
-    train_draft(plan(tiny_model, tmp_path / "on", vocabulary=160, **options), silent)
+    on = train_draft(plan(tiny_model, tmp_path / "on", vocabulary=160, **options), silent)
+    assert on[0] > acceptance[0] - 0.05  # not disturbed by tokens that it has not learned
     (before, after) = (load_file(one / "model.safetensors") for one in (head, tmp_path / "on"))
     old, new = (one["d2t"] + torch.arange(len(one["d2t"])) for one in (before, after))
     assert (len(old), len(new)) == (128, 160)
-    theirs = load_file(tiny_model / "model.safetensors")["lm_head.weight"].bfloat16()
-    rows = dict(zip(old.tolist(), before["lm_head.weight"], strict=True))
-    for token, row in zip(new.tolist(), after["lm_head.weight"], strict=True):
-        torch.testing.assert_close(row, rows.get(token, theirs[token]), rtol=1e-2, atol=1e-4)
-    assert set(old.tolist()) & set(new.tolist())
+    kept = dict(zip(old.tolist(), before["lm_head.weight"], strict=True))
+    both = [
+        (kept[token], row)
+        for token, row in zip(new.tolist(), after["lm_head.weight"], strict=True)
+        if token in kept
+    ]
+    assert len(both) > 64
+    for row, same in both:
+        torch.testing.assert_close(row, same, rtol=1e-2, atol=1e-4)
 
 
 @pytest.mark.parametrize(
