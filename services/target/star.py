@@ -58,6 +58,7 @@ class Star:
         self._bus = bus
         self._vocab_size = facts.vocab_size
         self._settings = settings
+        self._depth = settings.draft_depth if settings.drafting else 0
         self._clock = clock
         self._stats = stats
         self._parts = stats.parts
@@ -114,7 +115,7 @@ class Star:
         if sequence.id in self._sequences:
             return
         self._sequences[sequence.id] = sequence
-        if self._settings.draft_depth and sequence.speculates:
+        if self._depth and sequence.speculates:
             self._send(sequence, Plan(nodes=self.control.shapes[-1]))
 
     def pause(self, sequence: Sequence) -> None:
@@ -173,7 +174,7 @@ class Star:
         star, hub = sequence.star, self._hubs.get(sequence.star.hub)
         if star.coming(sequence.tokens):
             return 0  # late, and a newer job would only delay it
-        limits = [self._settings.draft_depth, sequence.room - 1]
+        limits = [self._depth, sequence.room - 1]
         if sequence.draft_depth is not None:
             limits.append(sequence.draft_depth)
         if hub is not None and hub.limits is not None:
@@ -322,7 +323,7 @@ class Star:
             told = (proposal.queue_us + proposal.service_us) / 1e6 + TRANSIT_S
             latency = max(self._received_at - sent.at, min(self._clock() - sent.at, told))
             # what a step may have emitted since the round before; more takes a hub longer to read
-            current = sent.unread <= self._settings.draft_depth + 1
+            current = sent.unread <= self._depth + 1
             hub.observe(latency, proposal.service_us / 1e6, sent.depth, current)
             hub.answered |= latency <= self.budget_s
 

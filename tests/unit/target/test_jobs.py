@@ -122,10 +122,17 @@ def test_where_nobody_waits_waiting_costs_nothing(star: Star, bus: RecordingBus)
     assert bus.jobs()[-1].least
 
 
-def test_drafting_off_sends_nothing(bus: RecordingBus, clock: Clock) -> None:
+def test_drafting_off_plans_and_sends_nothing(
+    bus: RecordingBus, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     star = make_star(bus, clock, drafting=False)
     welcome(star, bus)
-    star.admit(make_sequence())
+    sequence = make_sequence()
+    star.admit(sequence)
+    sequence.accept([5], Guess([]))
+    assert sequence.decoding
+    monkeypatch.setattr(star.control, "plan", None)
+    star.request([sequence])
     assert bus.sent == []
 
 
