@@ -1,33 +1,31 @@
-"""The hub's desk: takes messages from targets, answers what needs no model, and writes replies."""
+"""The hub's desk: takes messages from targets, and sees jobs through until they are answered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from itertools import count
 
+from services.draft.answers import Answers
 from services.draft.pace import Pace, Usefulness
-from services.draft.sessions import HubSequence, Session, Sessions, Spent
+from services.draft.sessions import HubSequence, Session, Sessions
 from services.draft.stats import HubStats, Met
 from starsd.bus.interface import HubBus, Job
-from starsd.drafters.ahead import Ahead, Foreseen
+from starsd.drafters.ahead import Foreseen
 from starsd.drafters.interface import Drafter, DraftSequence
 from starsd.engine.interface import Features
 from starsd.errors import ProtocolError
 from starsd.protocol.features import unpack_features
 from starsd.protocol.messages import (
-    MAX_FORESEEN,
     Close,
-    Foresight,
     Have,
     Hello,
-    Proposal,
     Propose,
     Refused,
     Status,
     Welcome,
 )
 from starsd.protocol.pods import Offer, incompatibility
-from starsd.protocol.tokens import EMPTY_DIGEST, pack_tokens, prefix_digest, unpack_tokens
+from starsd.protocol.tokens import EMPTY_DIGEST, prefix_digest, unpack_tokens
 from starsd.settings.draft import DraftSettings
 
 NOTHING = Have(0, EMPTY_DIGEST)
@@ -55,6 +53,7 @@ class Desk:
         self._stats = stats
         self._clock = clock
         self._pace = Pace(settings.max_depth)
+        self._answers = Answers(bus, settings, stats, self._pace)
         self._useful = Usefulness()
         self._arrivals = count()
 
@@ -107,7 +106,7 @@ class Desk:
     def _propose(self, job: Job, asked: Propose) -> None:
         session = self._sessions.get(asked.session)
         if session is None:
-            self._answer(job, asked, Status.NEED_HELLO, NOTHING)
+            self._answers.at_once(job, asked, Status.NEED_HELLO, NOTHING)
             return
         session.used_at = self._clock()
         sequence = session.sequences.get(asked.seq)
@@ -124,11 +123,11 @@ class Desk:
 
     def _newcomer(self, job: Job, asked: Propose, session: Session) -> None:
         if asked.base:
-            self._answer(job, asked, Status.NEED_PREFIX, NOTHING)
+            self._answers.at_once(job, asked, Status.NEED_PREFIX, NOTHING)
             return
         sequence = self._sessions.open(session, asked.seq, asked.sampling)
         if sequence is None:
-            self._answer(job, asked, Status.REFUSED, NOTHING)
+            self._answers.at_once(job, asked, Status.REFUSED, NOTHING)
         else:
             self._extend(job, asked, session, sequence)
 
@@ -147,15 +146,15 @@ class Desk:
         try:
             tokens, features = unpack_tokens(asked.tokens), self._features(asked)
         except ProtocolError:
-            self._answer(job, asked, Status.BAD, sequence.have)
+            self._answers.at_once(job, asked, Status.BAD, sequence.have)
             return
         room = self._drafter.max_length - asked.base - len(tokens)
         depth = min(asked.depth, asked.max_nodes, self._settings.max_depth, room)
         nodes = min(asked.max_nodes, room) if asked.max_nodes > asked.depth else depth
         if (status := self._fault(asked, tokens, sequence.draft)) is not None:
-            self._answer(job, asked, status, sequence.have)
+            self._answers.at_once(job, asked, status, sequence.have)
         elif not self._sessions.grow(sequence, asked.base + len(tokens) + nodes):
-            self._answer(job, asked, Status.REFUSED, NOTHING)
+            self._answers.at_once(job, asked, Status.REFUSED, NOTHING)
             self._sessions.release(session, sequence)
         else:
             self._take_on(asked, sequence, tokens, depth, nodes, features)
@@ -264,21 +263,7 @@ class Desk:
         for session, sequence in self._sessions.sequences():
             ahead = sequence.draft.ahead
             if session.foresight and sequence in batch and ahead is not None and ahead.news:
-                self._bus.reply(session.reply_key, self._foresight(session, sequence, ahead))
-
-    def _foresight(self, session: Session, sequence: HubSequence, ahead: Ahead) -> Foresight:
-        epoch, number = sequence.held
-        _, tokens, parents = ahead.told(MAX_FORESEEN)
-        return Foresight(
-            session=session.id,
-            seq=sequence.id,
-            epoch=epoch,
-            round=number,
-            hub=self._settings.id,
-            hub_boot=self._settings.boot,
-            tokens=pack_tokens(tokens),
-            parents=parents,
-        )
+                self._answers.foresee(session, sequence, ahead)
 
     # -- replies ---------------------------------------------------------------------------------
 
@@ -291,8 +276,7 @@ class Desk:
         self._stats.queue_seconds.observe(spent.queue_s)
         self._stats.service_seconds.observe(spent.service_s)
         self._pace.answered(*spent, sequence.steps, sequence.draft.expected)
-        reply = self._reply(asked, status, sequence.have, sequence.draft, spent)
-        self._send(job, asked, reply)
+        reply = self._answers.send(job, asked, status, sequence.have, sequence.draft, spent)
         sequence.follow = self._settings.run_ahead == "on" or self._useful.worth_it()
         sequence.job = sequence.asked = None
         sequence.reply = reply if status is Status.OK else None
@@ -302,44 +286,5 @@ class Desk:
         for session, sequence in self._sessions.sequences():
             if sequence in batch:
                 if sequence.job is not None and sequence.asked is not None:
-                    self._answer(sequence.job, sequence.asked, Status.REFUSED, NOTHING)
+                    self._answers.at_once(sequence.job, sequence.asked, Status.REFUSED, NOTHING)
                 self._sessions.release(session, sequence)
-
-    def _answer(self, job: Job, asked: Propose, status: Status, have: Have) -> None:
-        """Reply without drafting."""
-        self._send(job, asked, self._reply(asked, status, have, None, Spent(job.age_s, 0.0)))
-
-    def _send(self, job: Job, asked: Propose, reply: Proposal) -> None:
-        """Reply before acknowledging: at least once, never lost."""
-        self._stats.answer(reply.status)
-        self._bus.reply(asked.reply_key, reply)
-        self._bus.done(job)
-
-    def _reply(
-        self,
-        asked: Propose,
-        status: Status,
-        have: Have,
-        draft: DraftSequence | None,
-        spent: Spent,
-    ) -> Proposal:
-        refused = status is Status.REFUSED
-        fixed = self._settings.scheduler == "fifo"  # as the paper has it
-        depth = self._settings.max_depth if fixed else self._pace.depth(asked.ttl_ms / 1000)
-        return Proposal(
-            session=asked.session,
-            seq=asked.seq,
-            epoch=asked.epoch,
-            round=asked.round,
-            attempt=asked.attempt,
-            status=status,
-            tokens=pack_tokens(draft.drafted if draft else []),
-            parents=draft.parents or None if draft else None,
-            have=have,
-            max_depth=0 if refused else depth,
-            retry_after_ms=self._settings.retry_after_ms if refused else 0,
-            hub=self._settings.id,
-            hub_boot=self._settings.boot,
-            queue_us=round(spent.queue_s * 1e6),
-            service_us=round(spent.service_s * 1e6),
-        )
