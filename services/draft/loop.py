@@ -15,6 +15,7 @@ from starsd.engine.loading import load_model
 from starsd.errors import ConfigError, StarsdError
 from starsd.log import configure_logging
 from starsd.process.channel import LoopChannel
+from starsd.process.spawn import settle_heap
 from starsd.protocol.frames import Failed, Started, ToLoop
 from starsd.protocol.keys import Keys
 from starsd.protocol.messages import Limits
@@ -34,6 +35,7 @@ def run_hub_loop(settings: DraftSettings, sock: socket.socket) -> None:
     except StarsdError as error:
         channel.send(Failed(id=None, error=error.body()))
         return
+    settle_heap()
     hub.run()
 
 

@@ -23,6 +23,7 @@ from starsd.grammar.compiler import GrammarCompiler
 from starsd.log import configure_logging
 from starsd.process.channel import LoopChannel
 from starsd.process.parts import Parts
+from starsd.process.spawn import settle_heap
 from starsd.protocol.frames import Failed, Started, ToLoop
 from starsd.protocol.keys import Keys
 from starsd.protocol.messages import Facts
@@ -44,6 +45,7 @@ def run_target_loop(settings: TargetSettings, sock: socket.socket) -> None:
     except StarsdError as error:
         channel.send(Failed(id=None, error=error.body()))
         return
+    settle_heap()
     loop.run()
 
 
