@@ -1,32 +1,9 @@
 """``python -m services.gateway``."""
 
-from __future__ import annotations
-
-import asyncio
-import sys
-
-from services.gateway.gateway import running_gateway
-from starsd.bus.registry import Registry
-from starsd.errors import ConfigError
-from starsd.service import run
-from starsd.settings.gateway import GatewaySettings
-from starsd.settings.loading import load
-
-
-async def _main(settings: GatewaySettings, stop: asyncio.Event) -> None:
-    url = settings.redis_url
-    registry = Registry(url, settings.namespace) if url else None
-    async with running_gateway(settings, registry, stop=stop):
-        await stop.wait()
-
-
-def main() -> None:
-    try:
-        settings = load(GatewaySettings)
-        run("gateway", settings, lambda stop: _main(settings, stop))
-    except ConfigError as error:
-        sys.exit(f"gateway: {error.message}")
-
-
 if __name__ == "__main__":
+    from starsd.process.early import end_on_sigterm
+
+    end_on_sigterm()
+    from services.gateway.main import main
+
     main()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +13,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from starsd.cli.console import told
 from starsd.errors import ConfigError
+from starsd.process.early import end_on_sigterm
 
 if TYPE_CHECKING:
     from training.plan import Plan
 
-STOPPED = 143
 """Exit code after SIGTERM; everything is saved."""
 
 
@@ -98,7 +96,7 @@ def _plan(given: dict[str, Any]) -> Plan:
 
 def _train(plan: Plan) -> None:
     run = importlib.import_module("training.run")  # torch takes seconds to import
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))
+    end_on_sigterm()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, TextColumn("{task.fields[state]}"), console=console) as progress:

@@ -97,7 +97,7 @@ async def test_a_bad_setting_ends_it_with_one_line() -> None:
 
 
 async def test_it_imports_no_torch() -> None:
-    code = "import sys, services.gateway.__main__; print('torch' in sys.modules)"
+    code = "import sys, services.gateway.main; print('torch' in sys.modules)"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)
     text, _ = await asyncio.wait_for(process.communicate(), START_S)
     assert text == b"False\n"
