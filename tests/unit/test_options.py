@@ -141,7 +141,7 @@ PROOFS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{REAL}/fronts/test_target_front.py::test_a_request_has_a_deadline",
         ),
         "drain_s": (f"{REAL}/fronts/test_target_process.py::test_drain_s",),
-        "drafting": (f"{UNIT}/target/test_jobs.py::test_drafting_off_sends_nothing",),
+        "drafting": (f"{UNIT}/target/test_jobs.py::test_drafting_off_plans_and_sends_nothing",),
         "draft_depth": (f"{STAR}::test_draft_depth",),
         "depth_control": (f"{STAR}::test_depth_control",),
         "draft_context": ("tests/identity/test_features.py::test_draft_context",),
