@@ -36,24 +36,10 @@ class Answers:
         spent: Spent,
     ) -> Proposal:
         """Reply before acknowledging: at least once, never lost."""
-        reply = self._proposal(asked, status, have, draft, spent)
-        self._stats.answer(status)
-        self._bus.reply(asked.reply_key, reply)
-        self._bus.done(job)
-        return reply
-
-    def _proposal(
-        self,
-        asked: Propose,
-        status: Status,
-        have: Have,
-        draft: DraftSequence | None,
-        spent: Spent,
-    ) -> Proposal:
         refused = status is Status.REFUSED
         fixed = self._settings.scheduler == "fifo"  # as the paper has it
         depth = self._settings.max_depth if fixed else self._pace.depth(asked.ttl_ms / 1000)
-        return Proposal(
+        reply = Proposal(
             session=asked.session,
             seq=asked.seq,
             epoch=asked.epoch,
@@ -70,6 +56,10 @@ class Answers:
             queue_us=round(spent.queue_s * 1e6),
             service_us=round(spent.service_s * 1e6),
         )
+        self._stats.answer(status)
+        self._bus.reply(asked.reply_key, reply)
+        self._bus.done(job)
+        return reply
 
     def foresee(self, session: Session, sequence: HubSequence, ahead: Ahead) -> None:
         """Tell a target what may be proposed next."""

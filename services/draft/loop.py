@@ -12,11 +12,10 @@ from starsd.bus.hub import RedisHubBus
 from starsd.drafters.loading import load_drafter
 from starsd.engine.interface import HeadRunner, Runner
 from starsd.engine.loading import load_model
-from starsd.errors import ConfigError, StarsdError
-from starsd.log import configure_logging
+from starsd.errors import ConfigError
 from starsd.process.channel import LoopChannel
-from starsd.process.spawn import settle_heap
-from starsd.protocol.frames import Failed, Started, ToLoop
+from starsd.process.spawn import run_loop
+from starsd.protocol.frames import Started, ToLoop
 from starsd.protocol.keys import Keys
 from starsd.protocol.messages import Limits
 from starsd.protocol.pods import DrafterKind, Needs, Offer
@@ -28,15 +27,7 @@ log = structlog.get_logger()
 
 def run_hub_loop(settings: DraftSettings, sock: socket.socket) -> None:
     """Load the draft model, report Started (or Failed), and draft until told to stop."""
-    configure_logging("draft-loop", settings.log_level, as_json=settings.log_json)
-    channel: LoopChannel[ToLoop] = LoopChannel(sock, ToLoop)
-    try:
-        hub = build(settings, channel)
-    except StarsdError as error:
-        channel.send(Failed(id=None, error=error.body()))
-        return
-    settle_heap()
-    hub.run()
+    run_loop("draft", build, settings, sock)
 
 
 def build(settings: DraftSettings, channel: LoopChannel[ToLoop]) -> HubLoop:

@@ -18,13 +18,11 @@ from starsd.bus.target import RedisTargetBus
 from starsd.bus.waiting import Waiter
 from starsd.engine.interface import Row, Runner, SlotState
 from starsd.engine.loading import load_model
-from starsd.errors import StarsdError
 from starsd.grammar.compiler import GrammarCompiler
-from starsd.log import configure_logging
 from starsd.process.channel import LoopChannel
 from starsd.process.parts import Parts
-from starsd.process.spawn import settle_heap
-from starsd.protocol.frames import Failed, Started, ToLoop
+from starsd.process.spawn import run_loop
+from starsd.protocol.frames import Started, ToLoop
 from starsd.protocol.keys import Keys
 from starsd.protocol.messages import Facts
 from starsd.sampling import compiled
@@ -38,15 +36,7 @@ NO_ROLLBACK = "its state cannot be rolled back, so no proposal can be verified"
 
 def run_target_loop(settings: TargetSettings, sock: socket.socket) -> None:
     """Load the model, report Started (or Failed), and serve until told to stop."""
-    configure_logging("target-loop", settings.log_level, as_json=settings.log_json)
-    channel: LoopChannel[ToLoop] = LoopChannel(sock, ToLoop)
-    try:
-        loop = build(settings, channel)
-    except StarsdError as error:
-        channel.send(Failed(id=None, error=error.body()))
-        return
-    settle_heap()
-    loop.run()
+    run_loop("target", build, settings, sock)
 
 
 def build(settings: TargetSettings, channel: LoopChannel[ToLoop]) -> TargetLoop:

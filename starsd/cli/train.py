@@ -18,8 +18,6 @@ from starsd.process.early import end_on_sigterm
 if TYPE_CHECKING:
     from training.plan import Plan
 
-"""Exit code after SIGTERM; everything is saved."""
-
 
 def train_draft(
     out: Annotated[Path, typer.Argument(help="Folder for the draft, its data and its state.")],

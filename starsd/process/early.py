@@ -1,4 +1,4 @@
-"""What a service does before its imports, which take a second or more."""
+"""Ending on SIGTERM before anything listens for it: imports take a second or more."""
 
 from __future__ import annotations
 

@@ -12,18 +12,27 @@ import socket
 import sys
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from starsd.errors import ConfigError
+from starsd.errors import ConfigError, StarsdError
+from starsd.log import configure_logging
 from starsd.process.channel import LoopChannel
 from starsd.protocol.frames import Failed, ToLoop
+from starsd.settings.common import ServiceSettings
 
 Settings = TypeVar("Settings")
+Options = TypeVar("Options", bound=ServiceSettings)
 
 STOP_GRACE_S = 5.0
 HEAP_KEPT_BYTES = 100_000_000
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """From glibc's malloc.h."""
+
+
+class Loop(Protocol):
+    """What a loop's process runs."""
+
+    def run(self) -> None: ...
 
 
 class LoopProcess:
@@ -85,6 +94,29 @@ def _run(
             main(settings, sock)
 
 
+def run_loop(
+    name: str,
+    build: Callable[[Options, LoopChannel[ToLoop]], Loop],
+    settings: Options,
+    sock: socket.socket,
+) -> None:
+    """Build a step loop, report Failed if that raises StarsdError, and run it until it ends.
+
+    What loading made is there for good, so no garbage collection looks at it again: a full one
+    took 43 ms with all that is imported, three steps of the default model.
+    """
+    configure_logging(f"{name}-loop", settings.log_level, as_json=settings.log_json)
+    channel: LoopChannel[ToLoop] = LoopChannel(sock, ToLoop)
+    try:
+        loop = build(settings, channel)
+    except StarsdError as error:
+        channel.send(Failed(id=None, error=error.body()))
+        return
+    gc.collect()
+    gc.freeze()
+    loop.run()
+
+
 def keep_heap() -> None:
     """Let glibc keep freed memory up to 100 MB instead of handing it back to the kernel.
 
@@ -94,15 +126,6 @@ def keep_heap() -> None:
     if sys.platform == "linux" and (libc := ctypes.CDLL(None)) and hasattr(libc, "mallopt"):
         libc.mallopt(M_TRIM_THRESHOLD, HEAP_KEPT_BYTES)
         libc.mallopt(M_MMAP_THRESHOLD, HEAP_KEPT_BYTES)
-
-
-def settle_heap() -> None:
-    """What loading made is there for good: no collection looks at it again.
-
-    A full one took 43 ms with all that is imported, three steps of the default model.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def pin(cores: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-DEADLINE_S = 60.0
+from tests.livestar import DEADLINE_S, eventually
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
@@ -27,11 +27,7 @@ def catches(pid: int, number: signal.Signals) -> bool:
 def test_sigterm_ends_a_service_that_imports(kind: str) -> None:
     process = subprocess.Popen([sys.executable, "-m", f"services.{kind}"])
     try:
-        deadline = time.monotonic() + DEADLINE_S
-        while not catches(process.pid, signal.SIGTERM):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        eventually(partial(catches, process.pid, signal.SIGTERM), "it has a handler")
         process.terminate()
         assert process.wait(DEADLINE_S) == 143
     finally:

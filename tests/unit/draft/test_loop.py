@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from services.draft import loop as draft_loop
-from services.draft.loop import build, make_offer, run_hub_loop
+from services.draft.loop import build, make_offer
 from starsd.drafters.eagle import EagleDrafter
 from starsd.drafters.loading import load_drafter
 from starsd.engine.checkpoint import weights_revision
@@ -60,17 +57,3 @@ def test_redis_url(channel: LoopChannel[ToLoop]) -> None:
     with pytest.raises(ConfigError, match="STARSD_REDIS_URL"):
         build(DraftSettings(**given), channel)
     assert build(DraftSettings(**given, redis_url="redis://127.0.0.1:9"), channel)
-
-
-def test_what_loading_made_is_never_collected_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = []
-    ran = SimpleNamespace(run=lambda: frozen.append(gc.get_freeze_count()))
-    monkeypatch.setattr(draft_loop, "build", lambda *_: ran)
-    monkeypatch.setattr(draft_loop, "configure_logging", lambda *_, **__: None)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        try:
-            run_hub_loop(DraftSettings(id="h"), theirs)
-        finally:
-            gc.unfreeze()
-    assert frozen[0] > 1000

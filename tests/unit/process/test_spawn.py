@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from starsd.errors import ConfigError, StarsdError
+from starsd.process import spawn
 from starsd.process.handle import LoopHandle
-from starsd.process.spawn import parse_cores, spawn_loop
+from starsd.process.spawn import parse_cores, run_loop, spawn_loop
+from starsd.settings.common import ServiceSettings
 
 
 def tell_cores(_: None, sock: socket.socket) -> None:
@@ -54,3 +58,16 @@ def test_a_list_of_cores(cores: str, chosen: set[int]) -> None:
 def test_a_bad_list_is_named(cores: str) -> None:
     with pytest.raises(ConfigError, match="write it like 0 or 2-3"):
         parse_cores(cores)
+
+
+def test_what_loading_made_is_never_collected_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = []
+    ran = SimpleNamespace(run=lambda: frozen.append(gc.get_freeze_count()))
+    monkeypatch.setattr(spawn, "configure_logging", lambda *_, **__: None)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        try:
+            run_loop("some", lambda *_: ran, ServiceSettings(), theirs)
+        finally:
+            gc.unfreeze()
+    assert frozen[0] > 1000

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
 
-from services.target import loop as target_loop
-from services.target.loop import as_the_state_allows, build, connect, run_target_loop
+from services.target.loop import as_the_state_allows, build, connect
 from starsd.bus.absent import AbsentBus
 from starsd.bus.waiting import Waiter
 from starsd.engine.interface import SlotState
@@ -76,17 +73,3 @@ def test_trees_are_asked_for_only_where_branches_can_lie_side_by_side(
     runner.state = SlotState[state]
     allowed = as_the_state_allows(settings, runner)
     assert (allowed.drafting, allowed.draft_nodes) == (state != "GROWS", nodes)
-
-
-def test_what_loading_made_is_never_collected_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = []
-    ran = SimpleNamespace(run=lambda: frozen.append(gc.get_freeze_count()))
-    monkeypatch.setattr(target_loop, "build", lambda *_: ran)
-    monkeypatch.setattr(target_loop, "configure_logging", lambda *_, **__: None)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        try:
-            run_target_loop(TargetSettings(id="t"), theirs)
-        finally:
-            gc.unfreeze()
-    assert frozen[0] > 1000
