@@ -15,6 +15,7 @@ from llguidance import LLTokenizer
 
 from services.draft.stats import HubStats
 from services.draft.step import HubLoop
+from services.target.cost import StepShape
 from services.target.features import Features as FeatureStore
 from services.target.star import Star
 from services.target.stats import StarStats
@@ -134,8 +135,8 @@ class Pod:
         features = FeatureStore(
             self.runner, self.settings.draft_context, whole=self.settings.prefix_cache > 0
         )
-        self.star = Star(self.bus, facts, self.settings, star.clock, self.stats, features)
-        self.star.plain_step_s = TARGET_STEP_S
+        shape = StepShape({1: TARGET_STEP_S})
+        self.star = Star(self.bus, facts, self.settings, star.clock, self.stats, features, shape)
         self.loop = TargetLoop(
             self.runner,
             self.star,

@@ -186,7 +186,8 @@ class Desk:
         same = asked.sampling == draft.sampling
         foreseen = draft.foresee(asked.base, tokens, depth, nodes) if nodes and same else None
         draft.sampling, sequence.held = asked.sampling, (asked.epoch, asked.round)
-        draft.least, draft.worth = asked.least / 1000, self._pace.worth(asked.rate)
+        draft.prices = [price / 1000 for price in asked.prices]
+        draft.worth = self._pace.worth(asked.rate)
         draft.extend(asked.base, tokens, depth, nodes, features)
         if ahead is not None and nodes:
             met = self._use(draft, foreseen, depth)

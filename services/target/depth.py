@@ -7,82 +7,48 @@ true by plain decoding. All rates are estimates from this target's own past.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from services.target.acceptance import CHAIN, Record, surviving
+from services.target.cost import StepShape, StepTime
 from services.target.guess import Guess
 from services.target.sequence import Sequence
 from starsd.process.mean import Mean
 
-DECAY = 0.98
-"""Weight of a step's time against that of the step after it."""
 FIRST_PROBE, MOST_PROBE = 2, 32
-"""After so many steps, doubling, something else is tried: drafting where it did not pay, without
-waiting, and twice in a row, for a hub is slow until it has read what it missed; half the depth
-where all steps were of one size, since only others tell what size costs."""
+"""After so many steps, doubling, drafting is tried where it did not pay, without
+waiting, and twice in a row, for a hub is slow until it has read what it missed. The most is in
+trips to the hub where these take longer than a step."""
 MARGIN = 0.02
-"""What a lesser proposal must promise over the largest: estimates are noisy, the best of many looks
-better than it is, and the largest tells the most."""
-VARIED = 0.005
-"""Least variance of the tokens of a step, as a share of their mean square."""
+"""What a lesser proposal must promise over the largest, and a late one over none: estimates are
+noisy, the best of many looks better than it is, and the largest tells the most."""
 Trip = Callable[[int], float]
 """Seconds from asking for a proposal of so many levels until it is there."""
 
 
 class Plan(NamedTuple):
     """What to ask for: at most so many levels, as a tree of ``nodes`` (0: a chain). ``rate`` is
-    what it promises, in tokens a second; 0: not known. A token less likely than ``least`` takes
-    longer to verify than it saves."""
+    what it promises, in tokens a second; 0: not known. ``prices`` say, in tokens and ascending,
+    what each more of a proposal takes to verify; none: nothing."""
 
     depth: int = 0
     nodes: int = CHAIN
     wait: bool = False
     rate: float = 0.0
-    least: float = 0.0
-
-
-class StepTime:
-    """Seconds of a decode step as a straight line over its tokens, fitted to decayed history."""
-
-    def __init__(self) -> None:
-        self._sums = [0.0] * 5
-
-    def note(self, tokens: int, seconds: float) -> None:
-        terms = (1.0, tokens, seconds, tokens * tokens, tokens * seconds)
-        self._sums = [DECAY * old + new for old, new in zip(self._sums, terms, strict=True)]
-
-    @property
-    def known(self) -> bool:
-        return self._sums[0] > 0
-
-    @property
-    def varied(self) -> bool:
-        """Whether steps of late were of different sizes: only they tell the slope."""
-        weight, x, _, xx, _ = self._sums
-        return weight * xx - x * x > VARIED * weight * xx
-
-    @property
-    def slope(self) -> float:
-        """Seconds that a token more costs; 0 until steps of different size have been seen."""
-        weight, x, y, xx, xy = self._sums
-        spread = weight * xx - x * x
-        return max(0.0, (weight * xy - x * y) / spread) if spread > 1e-6 * weight * xx else 0.0
-
-    def __call__(self, tokens: float) -> float:
-        weight, x, y, *_ = self._sums
-        line = y / weight + self.slope * (tokens - x / weight)
-        return max(line, 0.1 * y / weight)
+    prices: tuple[float, ...] = ()
 
 
 class DepthControl:
-    """One target's. ``depth`` and ``nodes`` are the most that may be asked for; ``nodes`` beyond
-    the depth allow trees."""
+    """One target's, whose steps cost by size as ``shape`` says. ``depth`` and ``nodes`` are the
+    most that may be asked for; ``nodes`` beyond the depth allow trees."""
 
-    def __init__(self, depth: int, nodes: int) -> None:
+    def __init__(self, depth: int, nodes: int, shape: StepShape) -> None:
         self.shapes = (CHAIN, nodes) if nodes > depth else (CHAIN,)
-        self.step_time = StepTime()
+        self.step_time = StepTime(shape)
         self._depth = depth
         self._tree_nodes = Mean()
         self._believed = Record(depth, self.shapes)
@@ -111,29 +77,35 @@ class DepthControl:
         """For the next round of sequences that may ask for so many levels each, in a step with
         ``others`` that decode without. No wait is longer than ``budget_s``."""
         most = min(self._depth, max(asking.values(), default=0))
-        if not most or not self.step_time.known:
-            return Plan(most, self.shapes[-1], wait=trip(most) <= budget_s)
+        if not most:
+            return Plan()
         options = dict(self._options(asking, others, trip, budget_s))
         best = max(options, key=options.__getitem__)
         largest = Plan(most, self.shapes[-1], wait=True)
         if best.depth and options.get(largest, 0.0) * (1 + MARGIN) > options[best]:
             best = largest
         rate = options[best]
-        least = min(1.0, rate * self.step_time.slope)
-        return self._probe(best, most)._replace(rate=rate, least=least)
+        every = MOST_PROBE * max(1, math.ceil(trip(most) / self.step_time(len(asking) + others)))
+        plan = self._probe(best, most, every)
+        prices = self._prices(len(asking), others, plan.nodes or plan.depth)
+        return plan._replace(rate=rate, prices=tuple(min(1.0, rate * price) for price in prices))
 
-    def _probe(self, best: Plan, most: int) -> Plan:
-        """The best plan, or now and then another one for what it tells."""
-        if best.depth and self.step_time.varied:
+    def _prices(self, asking: int, others: int, nodes: int) -> Iterator[float]:
+        """Seconds that each token more of every proposal takes to verify."""
+        sizes = (asking * (1 + more) + others for more in range(nodes + 1))
+        for less, more in itertools.pairwise(map(self.step_time, sizes)):
+            yield (more - less) / asking
+
+    def _probe(self, best: Plan, most: int, every: int) -> Plan:
+        """The best plan, or instead of none, once in so many steps at least, drafting."""
+        if best.depth:
             self._probe_after = self._until_probe = FIRST_PROBE
             return best
         self._until_probe -= 1
         if self._until_probe > 0:
             return best
-        if best.depth or self._until_probe < 0:
-            self._probe_after = self._until_probe = min(2 * self._probe_after, MOST_PROBE)
-        if best.depth:
-            return Plan(best.depth // 2, CHAIN, best.wait)
+        if self._until_probe < 0:
+            self._probe_after = self._until_probe = min(2 * self._probe_after, every)
         return Plan(most, self.shapes[-1])
 
     def _options(
@@ -142,6 +114,7 @@ class DepthControl:
         """Plans and their tokens a second."""
         size = len(asking) + others
         plain_s = self.step_time(size)
+        beside_s = plain_s * self.step_time.beside
         yield Plan(), size / plain_s
         for nodes in self.shapes:
             gains = self._gains(asking, nodes)
@@ -152,15 +125,15 @@ class DepthControl:
                 if trip_s <= budget_s:
                     rate = (size + sum(gains[:depth])) / (trip_s + verify_s)
                     yield Plan(depth, nodes, wait=True), rate
-                steps = max(1, math.ceil(trip_s / plain_s))
+                steps = max(1, math.ceil(trip_s / beside_s))
                 tokens = size * (steps + 1) + sum(gains[steps:depth])
-                yield Plan(depth, nodes), tokens / (steps * plain_s + verify_s)
+                seconds = steps * beside_s + verify_s
+                yield Plan(depth, nodes), tokens / (seconds * (1 + MARGIN))
 
     def rows(self, nodes: int, depth: int) -> float:
         """Tokens of a proposal. Of a tree its hub sends what is likely enough, so those of late
-        tell."""
-        sent = self._tree_nodes.value if self._tree_nodes.count else nodes
-        return min(nodes, sent) if nodes else depth
+        tell; the first are taken for chains, so that there are some."""
+        return min(nodes, self._tree_nodes.value) if nodes and self._tree_nodes.count else depth
 
     def _gains(self, asking: Mapping[Sequence, int], nodes: int) -> list[float]:
         """Tokens that each position adds to a step, all sequences together."""
@@ -174,10 +147,10 @@ class DepthControl:
         """What to ask for this one; a chain ends where a token takes longer to verify than it
         saves."""
         depth = min(plan.depth, limit)
-        if plan.nodes or not plan.least:
+        if plan.nodes or not plan.prices:
             return depth
         (chances,) = self._chances([sequence], CHAIN)
-        return sum(chance >= plan.least for chance in chances[:depth])
+        return sum(map(operator.ge, chances[:depth], plan.prices))
 
 
 class FixedDepth(DepthControl):

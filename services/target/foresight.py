@@ -87,8 +87,6 @@ class Foreseeing:
     ) -> bool:
         """Whether it promises more tokens a second than the plan."""
         step_time, size = self._control.step_time, len(asking) + others
-        if not step_time.known:
-            return False
         rate = plan.rate
         if plan.wait:
             rows = len(asking) * self._control.rows(plan.nodes, plan.depth)

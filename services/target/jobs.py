@@ -109,7 +109,7 @@ class Jobs:
             ttl_ms=max(MIN_TTL_MS, round(1000 * self.ttl_s)),
             sampling=sequence.sampling,
             features=self._packed(sequence, needs, base, last),
-            least=round(1000 * plan.least),
+            prices=[round(1000 * price) for price in plan.prices[:MAX_NODES]],
             rate=round(plan.rate) if plan.wait else 0,
         )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import statistics
 import time
 
 import structlog
 
+from services.target.cost import SIZES, measured
 from services.target.features import Features
 from services.target.star import Star
 from services.target.stats import StarStats
@@ -16,7 +16,7 @@ from starsd.bus.absent import AbsentBus
 from starsd.bus.interface import TargetBus
 from starsd.bus.target import RedisTargetBus
 from starsd.bus.waiting import Waiter
-from starsd.engine.interface import Row, Runner, SlotState
+from starsd.engine.interface import Runner, SlotState
 from starsd.engine.loading import load_model
 from starsd.grammar.compiler import GrammarCompiler
 from starsd.process.channel import LoopChannel
@@ -30,7 +30,6 @@ from starsd.settings.target import TargetSettings
 
 log = structlog.get_logger()
 
-WARM_UP_STEPS = 3
 NO_ROLLBACK = "its state cannot be rolled back, so no proposal can be verified"
 
 
@@ -53,12 +52,11 @@ def build(settings: TargetSettings, channel: LoopChannel[ToLoop]) -> TargetLoop:
     )
     tokens = model.grammar_tokenizer(runner.vocab_size)
     grammars = GrammarCompiler(tokens, runner.vocab_size)
-    plain_step_s = plain_step_seconds(runner)
+    shape = measured(runner, SIZES if settings.drafting else SIZES[:1])
     stats = StarStats(Parts(runner.parts))
     stats.drafting.set(settings.drafting)
     features = Features(runner, settings.draft_context, whole=settings.prefix_cache > 0)
-    star = Star(connect(settings), facts, settings, time.monotonic, stats, features)
-    star.plain_step_s = plain_step_s
+    star = Star(connect(settings), facts, settings, time.monotonic, stats, features, shape)
     channel.send(started(settings, runner))
     wait = Waiter(settings.spin_ms / 1000)
     return TargetLoop(
@@ -83,17 +81,6 @@ def connect(settings: TargetSettings) -> TargetBus:
         return AbsentBus()
     keys = Keys(settings.namespace)
     return RedisTargetBus(settings.redis_url, keys, settings.id, settings.boot)
-
-
-def plain_step_seconds(runner: Runner) -> float:
-    """Seconds of a plain decode step of one row: the wait budget's unit until steps tell more."""
-    times = []
-    for position in range(WARM_UP_STEPS):
-        begin = time.monotonic()
-        runner.forward([Row(slot=0, tokens=[0], start=position)])
-        times.append(time.monotonic() - begin)
-    runner.release(0)
-    return statistics.median(times)
 
 
 def started(settings: TargetSettings, runner: Runner) -> Started:

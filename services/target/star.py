@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from services.target import replies
+from services.target.cost import StepShape
 from services.target.depth import DepthControl, FixedDepth, Plan
 from services.target.features import Features
 from services.target.foresight import Foreseeing
@@ -44,7 +45,8 @@ TRANSIT_S = 0.002
 
 
 class Star:
-    """All conversations of one session. ``plain_step_s`` is the unit of the wait budget."""
+    """All conversations of one session. ``plain_step_s`` is the unit of the wait budget;
+    ``drafting`` says that a hub drafts for us beside this step."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class Star:
         clock: Callable[[], float],
         stats: StarStats,
         features: Features,
+        shape: StepShape,
     ) -> None:
         self._bus = bus
         self._vocab_size = facts.vocab_size
@@ -67,7 +70,7 @@ class Star:
         self._jobs = Jobs(bus, self._session, features)
         self._hubs = Hubs()
         control = DepthControl if settings.depth_control == "auto" else FixedDepth
-        self.control = control(settings.draft_depth, settings.draft_nodes)
+        self.control = control(settings.draft_depth, settings.draft_nodes, shape)
         self._foreseeing = Foreseeing(settings, self.control, stats, facts.vocab_size)
         self._greeter = Greeter(bus, facts, settings, clock, stats, features, self._hubs)
         self._sender = Sender(bus, settings, clock, self._jobs, self._hubs)
@@ -75,7 +78,8 @@ class Star:
         self._received_at = clock()
         self._step_began = clock()
         self._verifying = 0
-        self.plain_step_s = 0.0
+        self.drafting = False
+        self.plain_step_s = shape(1)
 
     # -- registry --------------------------------------------------------------------------------
 
@@ -210,13 +214,15 @@ class Star:
     def step_over(self, sequences: Iterable[Sequence]) -> None:
         """A step is about to run: tell the breakers whose replies did not make it."""
         late: set[str | None] = set()
-        self._verifying = 0
+        self._verifying, self.drafting = 0, False
         for sequence in sequences:
             star = sequence.star
             self._verifying += bool(sequence.proposal)
             sent = star.current if star.outstanding and not sequence.proposal else None
-            if sent is not None and sent.depth and sent.awaited:
-                late.add(star.hub)
+            if sent is not None and sent.depth:
+                self.drafting = True
+                if sent.awaited:
+                    late.add(star.hub)
         for hub_id, hub in self._hubs.known.items():
             was_open = hub.breaker.open
             hub.step(hub_id in late)

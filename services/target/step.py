@@ -259,7 +259,7 @@ class TargetLoop:
         self._stats.step_seconds.observe(took_s)
         if planned and all(len(row.tokens) == row.want for _, row in planned):
             tokens = sum(row.want for _, row in planned)
-            self._star.control.step_time.note(tokens, took_s)
+            self._star.control.step_time.note(tokens, took_s, beside=self._star.drafting)
             if tokens == len(planned):
                 star = self._star
                 star.plain_step_s += STEP_WEIGHT * (took_s - star.plain_step_s)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from starsd.drafters.ahead import Ahead, Foreseen
 from starsd.drafters.feed import Feed
-from starsd.drafters.tree import Tree
+from starsd.drafters.tree import Tree, price_of
 from starsd.drafters.trust import Trust
 from starsd.engine.interface import Features
 from starsd.protocol.sampling import SamplingParams
@@ -25,10 +25,10 @@ class DraftSequence:
     ``cached`` counts leading positions of both together whose state lies in ``slot``. Ids at or
     above ``vocab_limit`` are never proposed: the target lacks them. Where ``max_nodes`` is more
     than ``depth`` the proposal may be a tree; it grows in ``tree`` and is drafted all at once.
-    A head reads ``feed``. What is less likely than ``least`` is not proposed, and what is less than
-    ``worth`` not followed; ``expected`` is how many were taken for right, and ``sure`` how likely
-    all of a chain are. While nothing is asked, ``ahead`` is what may be; ``taken`` is what the
-    target verifies of what it was told.
+    A head reads ``feed``. What is less likely than its price in ``prices`` is not proposed, and
+    what is less than ``worth`` not followed; ``expected`` is how many were taken for right, and
+    ``sure`` how likely all of a chain are. While nothing is asked, ``ahead`` is what may be;
+    ``taken`` is what the target verifies of what it was told.
     """
 
     slot: int
@@ -43,7 +43,7 @@ class DraftSequence:
     tree: Tree | None = None
     ahead: Ahead | None = None
     taken: Foreseen | None = None
-    least: float = 0.0
+    prices: Sequence[float] = ()
     worth: float = 0.0
     expected: float = 0.0
     sure: float = 1.0
@@ -130,17 +130,18 @@ class DraftSequence:
         isn't worth another step."""
         trust = self.trust.value
         self.sure *= min(1.0, found.confidences[0]) if found.tokens else 0.0
-        if found.tokens and self.sure * trust >= self.least:
+        price = price_of(len(self.drafted), self.prices)
+        if found.tokens and self.sure * trust >= price:
             self.drafted.append(found.tokens[0])
             self.expected += self.sure
-        if not found.tokens or self.sure * trust < max(self.least, self.worth):
+        if not found.tokens or self.sure * trust < max(price, self.worth):
             self.depth = len(self.drafted)
 
     def begin(self, nodes: int, width: int, floor: float) -> None:
         """A tree, of which nothing less confident than ``floor`` is followed."""
         trust = self.trust.value
         worth = max(floor, self.worth / trust)
-        self.tree = Tree(nodes, self.depth, worth, width, self.least / trust)
+        self.tree = Tree(nodes, self.depth, worth, width, [price / trust for price in self.prices])
 
     def grow(self, found: Sequence[Ranked]) -> None:
         """The nodes of the tree's frontier may be followed by these. A tree that has none left is

@@ -6,6 +6,7 @@ ever above its parent (EAGLE-2, Li et al. 2024).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -60,22 +61,31 @@ class Nodes:
         return Branch([*nodes], tokens, [index[self._parents[node]] for node in nodes])
 
 
+def price_of(node: int, prices: Sequence[float]) -> float:
+    """The last of ``prices`` is for all others; without any nothing costs."""
+    return prices[min(node, len(prices) - 1)] if prices else 0.0
+
+
 class Tree(Nodes):
     """What is proposed.
 
     At most ``max_nodes`` are sent, none deeper than ``max_depth`` (from 1) or less confident than
-    ``least``, and none less confident than ``worth`` is expanded: prices in tokens, of a row that
-    the target verifies and of a draft step. ``frontier`` are the nodes to expand next, likeliest
-    first: at most ``width`` of those whose children could be sent. It is ``[ROOT]`` at first, and
-    empty when the tree is done.
+    its ``price_of`` ascending ``prices``, and none less confident than ``worth`` is expanded:
+    prices in tokens, of a row that the target verifies and of a draft step. ``frontier`` are the
+    nodes to expand next, likeliest first: at most ``width`` of those whose children could be sent.
+    It is ``[ROOT]`` at first, and empty when the tree is done.
     """
 
     def __init__(
-        self, max_nodes: int, max_depth: int, worth: float, width: int, least: float = 0.0
+        self,
+        max_nodes: int,
+        max_depth: int,
+        worth: float,
+        width: int,
+        prices: Sequence[float] = (),
     ) -> None:
         super().__init__()
-        self._least = least
-        self._max_nodes = max_nodes
+        self._prices = [price_of(node, prices) for node in range(max_nodes)]
         self._max_depth = max_depth
         self._worth = worth
         self._width = width
@@ -85,19 +95,20 @@ class Tree(Nodes):
 
     def grow(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> None:
         """Each node of the frontier may be followed by these distinct tokens, so confidently."""
-        full = len(self._best) == self._max_nodes
+        full = len(self._best) == len(self._prices)
         last = self._confidences[self._best[-1]] if full else -1.0
         for node, (tokens, confidences) in zip(self.frontier, found, strict=True):
             before = 1.0 if node == ROOT else self._confidences[node]
             for token, own in zip(tokens, confidences, strict=True):
                 confidence = before * min(1.0, own)
-                if confidence > last and confidence >= self._least:
+                if confidence > last and confidence >= self._prices[0]:
                     self._best.append(self._add(node, token, confidence))
         self._expanded.update(self.frontier)
         # what is not among the best now has no way back; ties go to the lower number, so that no
         # node precedes its parent
         self._best.sort(key=self._confidences.__getitem__, reverse=True)
-        del self._best[self._max_nodes :]
+        worth = sum(map(operator.ge, map(self._confidences.__getitem__, self._best), self._prices))
+        del self._best[worth:]
         self.frontier = [node for node in self._best if self._is_open(node)][: self._width]
 
     @property

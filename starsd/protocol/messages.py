@@ -14,7 +14,7 @@ import msgspec
 
 from starsd.protocol.sampling import SamplingParams
 
-VERSION = 1
+VERSION = 2
 MAX_ENTRY_BYTES = 256 * 1024
 MAX_TOKENS_PER_ENTRY = 60_000
 MAX_NODES = 15
@@ -30,7 +30,10 @@ Depth = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEPTH)]
 TokenBytes = Annotated[bytes, msgspec.Meta(max_length=4 * MAX_TOKENS_PER_ENTRY)]
 """Token ids as little-endian u32; see ``starsd.protocol.tokens``."""
 Digest = Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
-Thousandths = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+Prices = Annotated[
+    list[Annotated[int, msgspec.Meta(ge=0, le=1000)]], msgspec.Meta(max_length=MAX_NODES)
+]
+"""In thousandths of a token."""
 
 
 class Status(StrEnum):
@@ -104,8 +107,9 @@ class Propose(Message, frozen=True, tag="propose", kw_only=True):
     ``epoch`` when the sequence moves to another hub. ``features``, where the offer needs them, are
     the target's hidden states of the last positions before the prefix's newest token, as many as
     there are rows: of those whose next token is in ``tokens``, what the target has and the hub
-    should look at. ``least``: a node less likely to be right costs the target more to verify than
-    it gives. ``rate``: tokens a second that waiting for the reply costs it. 0: not known, or none.
+    should look at. ``prices``, ascending: what each node more costs the target to verify, which a
+    node less likely to be right does not give back. ``rate``: tokens a second that waiting for the
+    reply costs it. None, 0: not known, or nothing.
     """
 
     session: Name
@@ -124,7 +128,7 @@ class Propose(Message, frozen=True, tag="propose", kw_only=True):
     features: bytes | None = None
     mac: bytes | None = None
     trace: str | None = None
-    least: Thousandths = 0
+    prices: Prices = []
     rate: Count = 0
 
 

@@ -111,15 +111,16 @@ def test_trees_take_no_more_nodes_than_asked_nor_than_there_is_room_for(make_des
 
 
 @pytest.mark.parametrize(
-    ("prices", "told"), [({}, (0.0, 0.0)), ({"least": 250, "rate": 50}, (0.25, 0.2))]
+    ("prices", "told"), [({}, ([], 0.0)), ({"prices": [0, 250], "rate": 50}, ([0.0, 0.25], 0.2))]
 )
 def test_a_job_tells_what_a_token_must_be_worth(
-    desk: Desktop, prices: dict[str, Any], told: tuple[float, float]
+    desk: Desktop, prices: dict[str, Any], told: tuple[list[float], float]
 ) -> None:
     desk.hub._desk._pace.answered(0.0, service_s=0.01, steps=5, expected=1.0)
     desk.ask(make_job([1], **prices))
     ((_, one),) = desk.hub._sessions.sequences()
-    assert (one.draft.least, one.draft.worth) == pytest.approx(told)
+    assert one.draft.prices == told[0]
+    assert one.draft.worth == pytest.approx(told[1])
 
 
 def test_a_tree_is_sent_with_its_parents_and_a_chain_without(desk: Desktop) -> None:

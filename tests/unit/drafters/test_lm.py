@@ -140,9 +140,11 @@ def test_a_chain_ends_where_its_target_loses_by_more(runner: Runner) -> None:
     assert free.expected == pytest.approx(sum(sure))
     assert sure[1] > sure[2] > sure[3]
     between = (sure[2] + sure[3]) / 2
-    assert follow(drafter, least=between).drafted == free.drafted[:3]  # it isn't verified
+    assert follow(drafter, prices=[between]).drafted == free.drafted[:3]  # it isn't verified
     assert follow(drafter, worth=between).drafted == free.drafted[:4]  # it's the last one
-    assert not follow(drafter, least=1.0).drafted
+    assert follow(drafter, prices=[0.0, between]).drafted == free.drafted[:3], "of all from there"
+    assert follow(drafter, prices=[0.0, 0.0, 1.0]).drafted == free.drafted[:2]
+    assert not follow(drafter, prices=[1.0]).drafted
 
 
 def test_a_chain_that_was_too_sure_is_believed_less(runner: Runner) -> None:

@@ -83,7 +83,7 @@ def test_what_is_not_worth_a_step_is_not_expanded_but_sent() -> None:
 
 
 def test_what_is_less_likely_than_asked_for_is_not_sent() -> None:
-    tree = Tree(max_nodes=15, max_depth=3, worth=0.0, width=9, least=0.2)
+    tree = Tree(max_nodes=15, max_depth=3, worth=0.0, width=9, prices=[0.2])
     tree.grow([([10, 11, 12], [0.5, 0.2, 0.19])])
     assert tree.frontier == [0, 1]
     tree.grow([([20, 21], [0.5, 0.1]), ([30], [0.9])])
@@ -93,8 +93,16 @@ def test_what_is_less_likely_than_asked_for_is_not_sent() -> None:
     assert tree.best().tokens == [10, 20, 11]
 
 
+def test_each_node_more_has_a_price_of_its_own() -> None:
+    tree = Tree(max_nodes=15, max_depth=2, worth=0.0, width=9, prices=[0.0, 0.0, 0.3, 0.4])
+    tree.grow([([10, 11, 12, 13], [0.4, 0.3, 0.2, 0.1])])
+    assert tree.best().tokens == [10, 11]
+    tree.grow([([20], [0.9]), ([30, 31], [0.9, 0.1])])  # .36, and .27: less than the fourth costs
+    assert tree.best().tokens == [10, 20, 11]
+
+
 def test_a_tree_of_nothing_likely_is_empty() -> None:
-    tree = Tree(max_nodes=15, max_depth=3, worth=0.0, width=9, least=0.6)
+    tree = Tree(max_nodes=15, max_depth=3, worth=0.0, width=9, prices=[0.6])
     tree.grow([([10, 11], [0.5, 0.2])])
     assert (tree.frontier, tree.best().tokens) == ([], [])
 

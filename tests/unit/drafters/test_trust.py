@@ -64,7 +64,7 @@ def test_who_was_never_right_is_heard_again_in_time() -> None:
 
 def test_prices_are_those_of_what_comes_true() -> None:
     """Half of what the draft expects: it must be twice as sure."""
-    sequence = DraftSequence(0, SamplingParams(seed=1), 100, least=0.2, worth=0.3)
+    sequence = DraftSequence(0, SamplingParams(seed=1), 100, prices=[0.2], worth=0.3)
     sequence.extend(0, [1], depth=3, max_nodes=15)
     sequence.trust = learned(2.0, 1, rounds=1000)
     sequence.begin(15, 15, floor=0.05)

@@ -13,6 +13,7 @@ from starsd.protocol.codec import Sender, decode_to_hub, decode_to_target, encod
 from starsd.protocol.messages import (
     MAX_ENTRY_BYTES,
     MAX_FORESEEN,
+    VERSION,
     Close,
     Foresight,
     Propose,
@@ -24,18 +25,18 @@ from starsd.protocol.tokens import pack_tokens
 from tests.unit.protocol import samples
 
 GOLDEN: dict[str, str] = {
-    "hello": "98a568656c6c6f01a574313a6231a27431a2623194a3746f6bcdc000a3726576cd0800b27b737461"
+    "hello": "98a568656c6c6f02a574313a6231a27431a2623194a3746f6bcdc000a3726576cd0800b27b737461"
     "7273647d3a6f75743a74313a6231c2",
-    "welcome": "96a777656c636f6d6501a574313a6231a26831a368623193080fcd0800",
-    "refused": "96a77265667573656401a574313a6231a26831a3686231b1746f6b656e697a65722064696666657273",
-    "propose": "dc0014a770726f706f736501a574313a6231a27331000100b27b7374617273647d3a6f75743a7431"
+    "welcome": "96a777656c636f6d6502a574313a6231a26831a368623193080fcd0800",
+    "refused": "96a77265667573656402a574313a6231a26831a3686231b1746f6b656e697a65722064696666657273",
+    "propose": "dc0014a770726f706f736502a574313a6231a27331000100b27b7374617273647d3a6f75743a7431"
     "3a623100c408e4a6a0577479b2b4c40c0100000002000000ffbf00000400cd01f49807cb3fe99999"
-    "9999999a28cb3fee666666666666cb000000000000000000c0c0c0c0c00000",
-    "proposal": "dc0011a870726f706f73616c01a574313a6231a27331000100a26f6bc4080500000006000000c092"
+    "9999999a28cb3fee666666666666cb000000000000000000c0c0c0c0c09000",
+    "proposal": "dc0011a870726f706f73616c02a574313a6231a27331000100a26f6bc4080500000006000000c092"
     "03c408e4a6a0577479b2b40800a26831a36862310ccd0d48",
-    "foresight": "9aa9666f7265736967687401a574313a6231a273310001a26831a3686231c40c0500000006000000"
+    "foresight": "9aa9666f7265736967687402a574313a6231a273310001a26831a3686231c40c0500000006000000"
     "0700000093ff00ff",
-    "close": "94a5636c6f736501a574313a6231a27331",
+    "close": "94a5636c6f736502a574313a6231a27331",
 }
 """What each sample is on the wire. A change here breaks stars of mixed versions: raise VERSION."""
 
@@ -80,7 +81,7 @@ def test_a_message_for_the_other_side_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(GOLDEN))
-@pytest.mark.parametrize("version", [0, 2, -1, "1", None])
+@pytest.mark.parametrize("version", [0, VERSION - 1, VERSION + 1, -1, "1", None])
 def test_another_version_is_refused(kind: str, version: object) -> None:
     changed = parts(kind)
     changed[1] = version
@@ -98,7 +99,7 @@ def test_a_hello_of_before_reads_no_foresight() -> None:
 
 
 def test_a_job_of_before_knows_no_prices() -> None:
-    assert decode_to_hub(pack(parts("propose")[:-2])) == samples.propose(least=0, rate=0)
+    assert decode_to_hub(pack(parts("propose")[:-2])) == samples.propose(prices=[], rate=0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.target.star import Star
-from tests.unit.target.recording import Clock, RecordingBus, make_star, welcome
+from tests.unit.target.recording import STEEP, Clock, RecordingBus, make_star, welcome
 
 
 @pytest.fixture
@@ -21,5 +21,13 @@ def bus() -> RecordingBus:
 @pytest.fixture
 def star(bus: RecordingBus, clock: Clock) -> Star:
     star = make_star(bus, clock)
+    welcome(star, bus)
+    return star
+
+
+@pytest.fixture
+def steep(bus: RecordingBus, clock: Clock) -> Star:
+    """A token more takes a step of 10 ms a millisecond."""
+    star = make_star(bus, clock, STEEP)
     welcome(star, bus)
     return star

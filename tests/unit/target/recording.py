@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.target.cost import StepShape
 from services.target.features import Features
 from services.target.guess import Guess
 from services.target.sequence import Sequence
@@ -97,12 +98,14 @@ def make_features(context: int = 256) -> Features:
     return Features(HashModel(TargetSettings(max_sequences=1)).runner(), context)
 
 
-def make_star(bus: RecordingBus, clock: Clock, **settings: Any) -> Star:
+FLAT = StepShape({1: 0.01})
+STEEP = StepShape({1: 0.01, 2: 0.011})
+
+
+def make_star(bus: RecordingBus, clock: Clock, shape: StepShape = FLAT, **settings: Any) -> Star:
     """A star whose plain step takes 10 ms."""
     given: dict[str, Any] = {"id": "t1", "boot": "b1", "draft_depth": 4, **settings}
-    star = Star(bus, FACTS, TargetSettings(**given), clock, StarStats(), make_features())
-    star.plain_step_s = 0.01
-    return star
+    return Star(bus, FACTS, TargetSettings(**given), clock, StarStats(), make_features(), shape)
 
 
 def make_sequence(

@@ -7,20 +7,25 @@ import random
 
 import pytest
 
-from services.target.depth import MOST_PROBE, DepthControl, FixedDepth, Plan, StepTime
+from services.target.cost import StepShape
+from services.target.depth import MOST_PROBE, DepthControl, FixedDepth, Plan
 from services.target.guess import Guess
 from services.target.sequence import Sequence
-from tests.unit.target.recording import make_sequence
+from tests.unit.target.recording import FLAT, make_sequence
 
 DEPTH = 6
 ROUNDS = 800
 """In a quarter of which a control may learn."""
 
 
+def line(base_s: float, token_s: float) -> StepShape:
+    return StepShape({tokens: base_s + token_s * tokens for tokens in (1, 2)})
+
+
 class World:
     """A batch of sequences: a step costs ``base_s`` and ``token_s`` a token, a trip to the hub
     ``way_s`` and ``level_s`` a level, and a guess is right with ``rate``. A late proposal comes
-    when ``steps`` plain ones are over."""
+    when ``steps`` plain ones are over, each of which takes ``beside`` times as long."""
 
     def __init__(
         self,
@@ -30,11 +35,12 @@ class World:
         level_s: float = 0.001,
         base_s: float = 0.02,
         token_s: float = 0.0,
+        beside: float = 1.0,
         size: int = 1,
     ) -> None:
         self.rate = rate
         self.way_s, self.level_s = way_s, level_s
-        self.base_s, self.token_s = base_s, token_s
+        self.base_s, self.token_s, self.beside = base_s, token_s, beside
         self.sequences = [make_sequence(seq=str(number)) for number in range(size)]
         self._random = random.Random(5)
 
@@ -49,6 +55,10 @@ class World:
         """Tokens a second without drafting."""
         size = len(self.sequences)
         return size / self.step_s(size)
+
+    def control(self) -> DepthControl:
+        """One that has measured what steps cost here."""
+        return DepthControl(DEPTH, 0, line(self.base_s, self.token_s))
 
     def speed(self, control: DepthControl, rounds: int = ROUNDS) -> float:
         """Tokens a second under this control, once it has learned."""
@@ -69,8 +79,11 @@ class World:
             control.step_time.note(size, self.step_s(size))
             return size, self.step_s(size)
         deepest = max(depths.values())
-        late = 0 if plan.wait else 1 + int(self.trip_s(deepest) / self.step_s(size))
-        seconds = late * self.step_s(size) if late else self.trip_s(deepest)
+        late_s = self.step_s(size) * self.beside
+        late = 0 if plan.wait else 1 + int(self.trip_s(deepest) / late_s)
+        for _ in range(late):
+            control.step_time.note(size, late_s, beside=True)
+        seconds = late * late_s if late else self.trip_s(deepest)
         verify_s = self.step_s(size + sum(depths.values()))
         control.step_time.note(size + sum(depths.values()), verify_s)
         gained = sum(self._verify(control, one, depth, late) for one, depth in depths.items())
@@ -101,17 +114,22 @@ def test_within_five_percent_of_the_best_fixed_depth(
     rate: float, level_s: float, size: int, token_s: float
 ) -> None:
     world = World(rate, level_s=level_s, size=size, token_s=token_s)
-    assert world.speed(DepthControl(DEPTH, 0)) >= 0.95 * max(world.best_fixed(), world.plain)
+    assert world.speed(world.control()) >= 0.95 * max(world.best_fixed(), world.plain)
 
 
 @pytest.mark.parametrize(
     "costs",
-    [{"rate": 0.05}, {"rate": 0.3, "way_s": 0.05}, {"rate": 0.3, "token_s": 0.02, "size": 4}],
-    ids=["never right", "far away", "no room in a step"],
+    [
+        {"rate": 0.05},
+        {"rate": 0.3, "way_s": 0.05},
+        {"rate": 0.3, "token_s": 0.02, "size": 4},
+        {"rate": 0.3, "level_s": 0.012, "beside": 1.2},
+    ],
+    ids=["never right", "far away", "no room in a step", "a hub on our memory"],
 )
 def test_nothing_is_lost_where_drafting_cannot_pay(costs: dict[str, float]) -> None:
     world = World(**costs)  # type: ignore[arg-type]
-    assert world.speed(DepthControl(DEPTH, 0)) >= 0.98 * world.plain
+    assert world.speed(world.control()) >= 0.98 * world.plain
 
 
 @pytest.mark.parametrize("size", [1, 4, 16, 64])
@@ -119,12 +137,12 @@ def test_nothing_is_lost_where_drafting_cannot_pay(costs: dict[str, float]) -> N
 def test_e27_never_slower_than_no_speculation_whatever_the_load(rate: float, size: int) -> None:
     """A step of 20 ms and half a millisecond a token: 64 rows as plain ones take 52 ms."""
     world = World(rate, token_s=0.0005, size=size)
-    assert world.speed(DepthControl(DEPTH, 0), rounds=300) >= 0.98 * world.plain
+    assert world.speed(world.control(), rounds=300) >= 0.98 * world.plain
 
 
 def test_depth_falls_with_the_rate_and_rises_again() -> None:
     world = World(0.95, level_s=0.003, token_s=0.001)
-    control = DepthControl(DEPTH, 0)
+    control = world.control()
     asking = dict.fromkeys(world.sequences, DEPTH)
     depths = []
     for rate in (0.95, 0.3, 0.95):
@@ -135,8 +153,7 @@ def test_depth_falls_with_the_rate_and_rises_again() -> None:
 
 
 def test_no_wait_is_longer_than_the_budget() -> None:
-    control, asking = DepthControl(DEPTH, 0), {make_sequence(): DEPTH}
-    control.step_time.note(1, 0.02)
+    control, asking = DepthControl(DEPTH, 0, line(0.02, 0.0)), {make_sequence(): DEPTH}
     assert control.plan(asking, 0, lambda _: 0.01, 0.02).wait
     late = control.plan(asking, 0, lambda _: 0.01, 0.005)
     assert late.depth
@@ -145,7 +162,7 @@ def test_no_wait_is_longer_than_the_budget() -> None:
 
 def test_what_does_not_pay_is_tried_again_twice_in_a_row_without_waiting() -> None:
     world = World(0.0, token_s=0.01)
-    control = DepthControl(DEPTH, 0)
+    control = world.control()
     world.speed(control)
     asking = dict.fromkeys(world.sequences, DEPTH)
     plans = [control.plan(asking, 0, world.trip_s, 1.0) for _ in range(3 * MOST_PROBE)]
@@ -162,41 +179,44 @@ def test_what_does_not_pay_is_tried_again_twice_in_a_row_without_waiting() -> No
 def test_trees_where_a_row_more_costs_nothing_chains_where_it_does() -> None:
     shapes = []
     for token_s in (0.0, 0.01):
-        control = DepthControl(4, 15)
+        control = DepthControl(4, 15, line(0.02, token_s))
         tree = Guess([*range(1, 16)], [-1, -1, 0, 1, *[-1] * 11], asked=4, allowed=15)
         sequence = make_sequence()
         for _ in range(100):
             for path in ([0, 2], [1, 3], [0], []):
                 control.note(sequence, tree, path)
-            for tokens in (1, 5, 16):
-                control.step_time.note(tokens, 0.02 + token_s * tokens)
         shapes.append(control.plan({sequence: 4}, 0, lambda _: 0.002, 1.0).nodes)
     assert shapes == [15, 0]
 
 
 def test_rows_of_a_tree_are_what_hubs_send_of_late() -> None:
-    control, sequence = DepthControl(4, 15), make_sequence()
-    assert control.rows(15, 4) == 15
+    control, sequence = DepthControl(4, 15, FLAT), make_sequence()
+    assert control.rows(15, 4) == 4
     for sent in (0, 0, 0, 6):
         tree = Guess([*range(sent)], [-1] * sent, asked=4, allowed=15)
-        assert control.rows(15, 4) in (15, 0)
+        assert control.rows(15, 4) in (4, 0)
         control.note(sequence, tree, [])
     assert control.rows(15, 4) == pytest.approx(1.5)
 
 
-def test_step_time_is_a_line() -> None:
-    step = StepTime()
-    assert not step.known
-    step.note(1, 0.02)
-    assert step(100) == pytest.approx(0.02)
-    for _ in range(50):
-        for tokens in (1, 16, 64):
-            step.note(tokens, 0.01 + 0.001 * tokens)
-    assert step(32) == pytest.approx(0.042, rel=0.01)
-    assert step.slope == pytest.approx(0.001, rel=0.01)
+SIX_FREE = StepShape({1: 0.01, 6: 0.01, 7: 0.0101})
+
+
+@pytest.mark.parametrize(("others", "free"), [(0, 5), (4, 1), (6, 0)])
+def test_tokens_that_cost_nothing_have_no_price(others: int, free: int) -> None:
+    """Six in the time of one, as many as others leave, then a tenth of a millisecond each."""
+    control = DepthControl(4, 15, SIX_FREE)
+    plan = control.plan({make_sequence(): 4}, others, lambda _: 0.0, 1.0)
+    assert plan.prices == pytest.approx([0.0] * free + [plan.rate / 10_000] * (15 - free))
+
+
+def test_of_several_sequences_each_takes_a_token_more() -> None:
+    asking = {make_sequence(seq=name): 4 for name in "abc"}
+    plan = DepthControl(4, 15, SIX_FREE).plan(asking, 0, lambda _: 0.0, 1.0)
+    assert plan.prices[:2] == pytest.approx([0.0, plan.rate / 10_000])
 
 
 def test_fixed_depth_waits_however_long_trips_seem() -> None:
-    control, asking = FixedDepth(4, 15), {make_sequence(): 4}
+    control, asking = FixedDepth(4, 15, FLAT), {make_sequence(): 4}
     assert control.plan(asking, 0, lambda _: 0.01, 0.02) == Plan(4, 15, wait=True)
     assert control.plan(asking, 0, lambda _: 0.03, 0.02) == Plan(4, 15, wait=True)

@@ -24,6 +24,7 @@ from starsd.settings.target import TargetSettings
 from tests.scripted_head import TappedRunner, make_target
 from tests.unit.target.recording import (
     FACTS,
+    FLAT,
     SESSION,
     Clock,
     RecordingBus,
@@ -66,8 +67,7 @@ class Talk:
         self.features = Features(self.runner, context)
         settings = TargetSettings(id="t1", boot="b1", draft_context=context)
         self.stats = StarStats()
-        self.star = Star(self.bus, FACTS, settings, self.clock, self.stats, self.features)
-        self.star.plain_step_s = 0.01
+        self.star = Star(self.bus, FACTS, settings, self.clock, self.stats, self.features, FLAT)
         self.meet(*(pods or [head_pod()]))
 
     def meet(self, *pods: HubPod) -> None:

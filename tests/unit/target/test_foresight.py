@@ -23,7 +23,6 @@ from tests.unit.target.recording import (
 )
 
 TRIP_S = 0.008
-VERIFY_S = 0.01
 
 
 class Talk:
@@ -241,7 +240,6 @@ def rounds(talk: Talk, right: int, count: int = 80) -> list[bool]:
     hub that is asked knows two of four."""
     taken = []
     for _ in range(count):
-        talk.star.control.step_time.note(5, VERIFY_S)
         foreseen = talk.sequence.proposal.source is Source.FORESEEN
         if not talk.sequence.proposal:
             talk.answer(RIGHT)

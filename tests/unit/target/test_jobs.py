@@ -13,6 +13,7 @@ from starsd.protocol.messages import MAX_TOKENS_PER_ENTRY, Close, Status
 from starsd.protocol.tokens import unpack_tokens
 from tests.unit.target.recording import (
     SESSION,
+    STEEP,
     Clock,
     RecordingBus,
     attached,
@@ -81,45 +82,40 @@ def test_depth_never_passes_the_end_of_the_answer(star: Star, bus: RecordingBus)
 
 @pytest.mark.parametrize(("wanted", "depth"), [(None, 1), (2, 2), (9, 4)])
 def test_request_that_names_a_depth_gets_it_whatever_pays(
-    star: Star, bus: RecordingBus, wanted: int | None, depth: int
+    steep: Star, bus: RecordingBus, wanted: int | None, depth: int
 ) -> None:
-    sequence = attached(star, bus)
+    sequence = attached(steep, bus)
     sequence.draft_depth = wanted
     for _ in range(50):
-        star.verified(sequence, Guess([6, 7, 8, 9]), [0])
-        for tokens in (1, 5):
-            star.control.step_time.note(tokens, 0.01 + 0.002 * tokens)
-    star.request([sequence])
+        steep.verified(sequence, Guess([6, 7, 8, 9], asked=4, allowed=15), [0])
+    steep.request([sequence])
     assert bus.jobs()[-1].depth == depth
 
 
-def paced(star: Star) -> None:
-    """A step of 10 ms and a ms a token."""
-    for tokens in (1, 5, 16):
-        star.control.step_time.note(tokens, 0.009 + 0.001 * tokens)
-
-
-def test_job_tells_what_a_token_costs_to_verify_and_what_waiting_costs(
-    star: Star, bus: RecordingBus
+def test_job_tells_what_tokens_cost_to_verify_and_what_waiting_costs(
+    steep: Star, bus: RecordingBus
 ) -> None:
-    sequence = attached(star, bus)
-    star.request([sequence])
-    assert (bus.jobs()[-1].least, bus.jobs()[-1].rate) == (0, 0), "not known"
-    paced(star)
-    star.request([sequence])
+    sequence = attached(steep, bus)
+    steep.request([sequence])
     job = bus.jobs()[-1]
     assert job.rate > 100
-    assert job.least == pytest.approx(job.rate, abs=1), "a ms of so many tokens a second"
+    assert job.prices == pytest.approx([job.rate] * job.max_nodes, abs=1), "a ms each"
 
 
-def test_where_nobody_waits_waiting_costs_nothing(star: Star, bus: RecordingBus) -> None:
-    sequence = attached(star, bus)
-    paced(star)
-    star._hubs.known["hub"].observe(latency_s=0.006, service_s=0.004, levels=4)
-    star.plain_step_s = 0.001
-    star.request([sequence])
+def test_where_nobody_waits_waiting_costs_nothing(steep: Star, bus: RecordingBus) -> None:
+    sequence = attached(steep, bus)
+    steep._hubs.known["hub"].observe(latency_s=0.006, service_s=0.004, levels=4)
+    steep.plain_step_s = 0.001
+    steep.request([sequence])
     assert (bus.jobs()[-1].depth, bus.jobs()[-1].rate) == (4, 0)
-    assert bus.jobs()[-1].least
+    assert all(bus.jobs()[-1].prices)
+
+
+def test_where_depth_is_fixed_nothing_has_a_price(bus: RecordingBus, clock: Clock) -> None:
+    star = make_star(bus, clock, STEEP, depth_control="fixed")
+    welcome(star, bus)
+    star.request([attached(star, bus)])
+    assert (bus.jobs()[-1].prices, bus.jobs()[-1].rate) == ([], 0)
 
 
 def test_drafting_off_plans_and_sends_nothing(

@@ -10,6 +10,7 @@ from services.target.guess import Guess
 from services.target.sequence import Sequence
 from services.target.star import Star
 from tests.unit.target.recording import (
+    STEEP,
     Clock,
     RecordingBus,
     make_reply,
@@ -79,11 +80,9 @@ def test_depth_zero_bothers_no_hub() -> None:
 @pytest.mark.parametrize(("control", "depth"), [("auto", 1), ("fixed", 4)])
 def test_depth_control(control: str, depth: int) -> None:
     """Steps whose tokens are dear, and guesses that are wrong from the second on."""
-    talk = Talk(depth_control=control, draft_depth=4)
+    talk = Talk(shape=STEEP, depth_control=control, draft_depth=4)
     for _ in range(50):
-        talk.star.verified(talk.sequence, Guess([6, 7, 8, 9]), [0])
-        for tokens in (1, 5):
-            talk.star.control.step_time.note(tokens, 0.01 + 0.002 * tokens)
+        talk.star.verified(talk.sequence, Guess([6, 7, 8, 9], asked=4, allowed=15), [0])
     talk.ask()
     assert talk.bus.jobs()[-1].depth == depth
 
