@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from services.target.acceptance import CHAIN, Record, surviving
@@ -44,22 +45,34 @@ class Plan(NamedTuple):
 
 class DepthControl:
     """One target's, whose steps cost by size as ``shape`` says. ``depth`` and ``nodes`` are the
-    most that may be asked for; ``nodes`` beyond the depth allow trees."""
+    most that may be asked for; ``nodes`` beyond the depth allow trees. Where nothing paid nothing
+    is reckoned again until a proposal tells more, or others ask."""
 
     def __init__(self, depth: int, nodes: int, shape: StepShape) -> None:
         self.shapes = (CHAIN, nodes) if nodes > depth else (CHAIN,)
         self.step_time = StepTime(shape)
         self._depth = depth
         self._tree_nodes = Mean()
+        self._declined: tuple[set[Sequence], int] | None = None
         self._believed = Record(depth, self.shapes)
         self._probe_after = self._until_probe = FIRST_PROBE
 
     def note(self, sequence: Sequence, guess: Guess, path: list[int]) -> None:
         """A hub's proposal was verified, and the nodes in ``path`` were right."""
-        self._believed.note(guess, path)
-        self._record(sequence).note(guess, path)
+        self._learn(sequence, guess, path)
         if guess.allowed:
             self._tree_nodes.add(len(guess))
+
+    def late(self, sequence: Sequence, guess: Guess, said: list[int]) -> None:
+        """A hub's proposal came when so much of the text was there: that tells of its beginning,
+        right or wrong, though it may never be verified."""
+        told = replace(guess.within(len(said)), asked=min(guess.asked, len(said)))
+        self._learn(sequence, told, told.path(said))
+
+    def _learn(self, sequence: Sequence, guess: Guess, path: list[int]) -> None:
+        self._declined = None
+        self._believed.note(guess, path)
+        self._record(sequence).note(guess, path)
 
     def _record(self, sequence: Sequence) -> Record:
         if sequence.record is None:
@@ -79,16 +92,26 @@ class DepthControl:
         most = min(self._depth, max(asking.values(), default=0))
         if not most:
             return Plan()
-        options = dict(self._options(asking, others, trip, budget_s))
-        best = max(options, key=options.__getitem__)
-        largest = Plan(most, self.shapes[-1], wait=True)
-        if best.depth and options.get(largest, 0.0) * (1 + MARGIN) > options[best]:
-            best = largest
-        rate = options[best]
-        every = MOST_PROBE * max(1, math.ceil(trip(most) / self.step_time(len(asking) + others)))
-        plan = self._probe(best, most, every)
+        size = len(asking) + others
+        plain_s = self.step_time(size)
+        best, rate = Plan(), size / plain_s
+        if self._declined != ({*asking}, others):
+            best, rate = self._best(asking, others, trip, budget_s)
+            self._declined = None if best.depth else ({*asking}, others)
+        plan = self._probe(best, most, MOST_PROBE * max(1, math.ceil(trip(most) / plain_s)))
         prices = self._prices(len(asking), others, plan.nodes or plan.depth)
         return plan._replace(rate=rate, prices=tuple(min(1.0, rate * price) for price in prices))
+
+    def _best(
+        self, asking: Mapping[Sequence, int], others: int, trip: Trip, budget_s: float
+    ) -> tuple[Plan, float]:
+        """The plan that promises the most tokens a second, and how many."""
+        options = dict(self._options(asking, others, trip, budget_s))
+        best = max(options, key=options.__getitem__)
+        largest = Plan(max(plan.depth for plan in options), self.shapes[-1], wait=True)
+        if best.depth and options.get(largest, 0.0) * (1 + MARGIN) > options[best]:
+            best = largest
+        return best, options[best]
 
     def _prices(self, asking: int, others: int, nodes: int) -> Iterator[float]:
         """Seconds that each token more of every proposal takes to verify."""

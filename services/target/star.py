@@ -319,6 +319,8 @@ class Star:
             self._stats.reply("malformed")
         elif not drafted and drafted.asked:  # it believes in nothing
             self.control.note(sequence, drafted, [])
+        elif said := sequence.tokens[sequence.star.sent[proposal.round].length :]:
+            self.control.late(sequence, drafted, said)
 
     def _date(self, proposal: Proposal, sequence: Sequence, hub: Hub) -> None:
         """Note how long the reply took. It came after we last looked and before now, with a whole

@@ -93,10 +93,10 @@ class DraftSequence:
         by length. A head also takes the job's ``features``; without those of the last position
         but one it can draft nothing.
         """
-        before = self.tokens + self.drafted
+        before = self.tokens[base:] + self.drafted
         self._judge(tokens[len(self.tokens) - base :])
         self.tokens[base:] = tokens
-        self.cached = min(self.cached, _common(before, self.tokens))
+        self.cached = min(self.cached, base + _common(before, tokens))
         self.drafted, self.parents, self.tree, self.ahead, self.taken = [], [], None, None, None
         self.depth, self.max_nodes, self.expected = depth, max_nodes, 0.0
         self.sure = 1.0

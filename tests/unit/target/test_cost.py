@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -64,7 +65,8 @@ class Dear(ScriptedRunner):
 
 @pytest.fixture
 def dear(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Dear]:
-    monkeypatch.setattr(cost.time, "monotonic", clock)
+    monkeypatch.setattr("services.target.cost.time.monotonic", clock)
+    monkeypatch.setattr(cost, "SCHEDULED", Path("/no/such/file"))
     return lambda token_s: Dear(clock, token_s)
 
 
@@ -74,6 +76,26 @@ def test_each_size_is_measured_at_its_quickest(dear: Callable[[float], Dear]) ->
     assert [shape(tokens) for tokens in (1, 6, 100)] == pytest.approx([0.001, 0.006, 0.1])
     assert runner.sizes.count(1) == PASSES
     assert not runner.held[0]
+
+
+def test_a_step_is_no_longer_because_others_have_its_core(
+    dear: Callable[[float], Dear], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runner, scheduled = dear(0.001), tmp_path / "schedstat"
+    monkeypatch.setattr(cost, "SCHEDULED", scheduled)
+    forward, waited = runner.forward, itertools.accumulate(itertools.count(3))
+
+    def interrupted(rows: Sequence[Row]) -> list[Logits]:
+        runner.clock.now += (now := next(waited)) / 1000 - told()
+        scheduled.write_text(f"123 {now * 1_000_000} 45")
+        return forward(rows)
+
+    def told() -> float:
+        return int(scheduled.read_text().split()[1]) / 1e9
+
+    scheduled.write_text("123 0 45")
+    runner.forward = interrupted  # type: ignore[method-assign]
+    assert measured(runner)(6) == pytest.approx(0.006)
 
 
 def test_no_step_is_measured_that_tells_no_more(dear: Callable[[float], Dear]) -> None:

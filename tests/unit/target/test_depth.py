@@ -199,6 +199,46 @@ def test_rows_of_a_tree_are_what_hubs_send_of_late() -> None:
     assert control.rows(15, 4) == pytest.approx(1.5)
 
 
+def test_a_proposal_that_came_late_tells_of_what_was_said_meanwhile() -> None:
+    """Two tokens were said, and the second was not the one it said: it will not be verified."""
+    control, sequence = DepthControl(4, 15, FLAT), make_sequence()
+    guess = Guess([5, 6, 7, 8], asked=4, allowed=15)
+    for _ in range(200):
+        control.late(sequence, guess, [5, 9])
+    assert sequence.record is not None
+    for nodes in control.shapes:
+        first, second, third, _ = sequence.record.rates(nodes)
+        assert first > 0.9
+        assert second < 0.3
+        assert third == second, "nothing is known of it"
+    assert control.rows(15, 4) == 4, "whatever was told is cut, and no measure of trees"
+
+
+def test_what_did_not_pay_is_not_reckoned_again_until_something_is_learned() -> None:
+    trips: list[int] = []
+
+    def trip(depth: int) -> float:
+        trips.append(depth)
+        return 1.0
+
+    control, sequence = DepthControl(4, 0, FLAT), make_sequence()
+    for _ in range(200):
+        control.late(sequence, Guess([5, 6, 7, 8], asked=4), [9])
+    control.plan({sequence: 4}, 0, trip, 1.0)
+    asked = len(trips)
+    control.plan({sequence: 4}, 0, trip, 1.0)
+    assert len(trips) == asked + 1, "for the next probe"
+    for change in (
+        lambda: control.late(sequence, Guess([5], asked=4), [9]),
+        lambda: control.plan({make_sequence(seq="other"): 4}, 0, trip, 1.0),
+        lambda: control.plan({sequence: 4}, 1, trip, 1.0),
+    ):
+        change()
+        trips.clear()
+        control.plan({sequence: 4}, 0, trip, 1.0)
+        assert len(trips) == asked
+
+
 SIX_FREE = StepShape({1: 0.01, 6: 0.01, 7: 0.0101})
 
 
