@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from starsd.drafters.ahead import ROW
@@ -113,9 +115,10 @@ def test_candidates_limit_what_is_evaluated(runner: Runner) -> None:
     assert drafts[0] != drafts[1]
 
 
-def follow(drafter: LmDrafter, **prices: float) -> DraftSequence:
+def follow(drafter: LmDrafter, prices: Sequence[float] = (), worth: float = 0.0) -> DraftSequence:
     """A proposal of six tokens at most, at these prices."""
-    sequence = DraftSequence(0, SamplingParams(seed=4, temperature=0.8), VOCAB, **prices)  # type: ignore[arg-type]
+    params = SamplingParams(seed=4, temperature=0.8)
+    sequence = DraftSequence(0, params, VOCAB, prices=prices, worth=worth)
     sequence.extend(0, [7, 8, 9], depth=6)
     draft_all(drafter, sequence)
     return sequence
