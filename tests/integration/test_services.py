@@ -92,6 +92,8 @@ def test_a_gateway_finds_the_targets_of_its_own_star(lab: Lab) -> None:
     ready = httpx.get(f"{gateway.url}/health/ready").json()
     assert ready["targets_known"] == 1
     body = {"model": "echo", "messages": [{"role": "user", "content": "hello"}]}
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=30).json()
+    response = httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=30)
+    assert response.status_code == 200, response.text
+    answer = response.json()
     assert answer["choices"][0]["message"]["content"] == "hello"
     assert answer["starsd"]["target"] == "alone"
