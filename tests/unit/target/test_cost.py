@@ -98,6 +98,16 @@ def test_a_step_is_no_longer_because_others_have_its_core(
     assert measured(runner)(6) == pytest.approx(0.006)
 
 
+def test_no_step_takes_no_time_whatever_clocks_say(
+    dear: Callable[[float], Dear], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, read = dear(0.001), itertools.count()
+    monkeypatch.setattr(cost, "_running_s", lambda: -next(read))
+    shape = measured(runner)
+    assert shape(1) > 0
+    assert StepTime(shape)(1) > 0
+
+
 def test_no_step_is_measured_that_tells_no_more(dear: Callable[[float], Dear]) -> None:
     runner = dear(0.001)
     measured(runner)
