@@ -21,7 +21,7 @@ SCHEDULED = Path("/proc/thread-self/schedstat")
 SHORTEST_S = 1e-6
 """Of a step: two clocks that do not agree to the microsecond are read."""
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512)
-ENOUGH = 5.0
+LONGEST = 5.0
 """A step so many times as long as one of a token is bound by arithmetic: larger ones are longer in
 proportion."""
 PASSES, ENOUGH_S = 3, 1.0
@@ -99,7 +99,7 @@ def _timed(runner: Runner, sizes: Sequence[int]) -> Iterator[tuple[int, float]]:
         took_s = max(SHORTEST_S, _running_s() - began)
         yield size, took_s
         first_s = min(first_s, took_s)
-        if took_s > ENOUGH * first_s:
+        if took_s > LONGEST * first_s:
             return
 
 

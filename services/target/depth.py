@@ -21,9 +21,9 @@ from services.target.sequence import Sequence
 from starsd.process.mean import Mean
 
 FIRST_PROBE, MOST_PROBE = 2, 32
-"""After so many steps, doubling, drafting is tried where it did not pay, without
-waiting, and twice in a row, for a hub is slow until it has read what it missed. The most is in
-trips to the hub where these take longer than a step."""
+"""After so many steps, doubling, drafting is tried where it did not pay, without waiting, and twice
+in a row, for a hub is slow until it has read what it missed. The most is in trips to the hub where
+these take longer than a step."""
 MARGIN = 0.02
 """What a lesser proposal must promise over the largest, and a late one over none: estimates are
 noisy, the best of many looks better than it is, and the largest tells the most."""

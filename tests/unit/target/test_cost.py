@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.target import cost
-from services.target.cost import ENOUGH, PASSES, SIZES, StepShape, StepTime, measured
+from services.target.cost import LONGEST, PASSES, SIZES, StepShape, StepTime, measured
 from starsd.engine.interface import Logits, Row
 from starsd.settings.target import TargetSettings
 from tests.scripted import HashModel, ScriptedRunner
@@ -115,7 +115,7 @@ def test_no_step_takes_no_time_whatever_clocks_say(
 def test_no_step_is_measured_that_tells_no_more(dear: Callable[[float], Dear]) -> None:
     runner = dear(0.001)
     measured(runner)
-    assert max(runner.sizes) == min(size for size in SIZES if size > ENOUGH)
+    assert max(runner.sizes) == min(size for size in SIZES if size > LONGEST)
 
 
 def test_a_slow_model_is_measured_once(dear: Callable[[float], Dear]) -> None:
