@@ -191,6 +191,12 @@ def test_what_is_there_needs_no_writing(
         load(checkpoint, tmp_path, bits=4)
 
 
+def test_what_another_removes_first_is_no_fault(checkpoint: Path, tmp_path: Path) -> None:
+    """A name without a file behind it is what a listing made a moment before still has."""
+    (tmp_path / "weights-other-16-0.safetensors").symlink_to(tmp_path / "gone")
+    assert packs(checkpoint, tmp_path)
+
+
 def test_a_folder_that_takes_nothing_is_named(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="STARSD_CACHE_DIR"):
